@@ -1,0 +1,2 @@
+//! The `fsdpsim` binary: parse the arguments, run, print the error, set the exit code.
+fn main() {}
