@@ -12,4 +12,15 @@
 //!
 //! A [`program`] knows no time, a [`cost`] model knows no order, the [`engine`] knows no FSDP.
 
+pub mod analysis;
+pub mod calibrate;
+pub mod cli;
+pub mod cost;
+pub mod engine;
+pub mod model;
+pub mod program;
+pub mod report;
+pub mod schedule;
+pub mod spec;
+pub mod trace;
 pub mod units;

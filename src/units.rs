@@ -11,7 +11,11 @@ pub const NS_PER_MS: f64 = 1e6;
 
 /// Rounds microseconds to integer nanoseconds; negative and non-finite values become 0.
 pub fn ns_from_us(us: f64) -> Ns {
-    if us.is_finite() && us > 0.0 { (us * NS_PER_US).round() as Ns } else { 0 }
+    if us.is_finite() && us > 0.0 {
+        (us * NS_PER_US).round() as Ns
+    } else {
+        0
+    }
 }
 
 /// Milliseconds of a duration, for people.

@@ -1,0 +1,1 @@
+//! Critical path, breakdown, comparison and what-if on timelines of any Program.

@@ -1,0 +1,1 @@
+//! Measurements in, calibration file out, with error and hold-out.

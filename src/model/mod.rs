@@ -1,0 +1,1 @@
+//! Layers, parameters and operators of the model, with flops and bytes.

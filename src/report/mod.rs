@@ -1,0 +1,1 @@
+//! Tables, JSON, CSV and plots of results.

@@ -1,0 +1,1 @@
+//! FSDP semantics: builds a Program from a model. Knows no time.

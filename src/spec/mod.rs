@@ -1,0 +1,1 @@
+//! What the user writes: the TOML spec. Nothing is computed here.
