@@ -54,14 +54,23 @@ fn shards(plan: &Plan, experts: bool) -> u64 {
 }
 
 /// Parameters that overlap the first `shard` elements of a buffer filled in reverse order of
-/// registration: those of rank 0.
+/// registration: those of rank 0. The head is registered last although it is in the root group.
 fn local(groups: &[&Group], shard: u64) -> u64 {
-    let mut filled = 0;
-    let reversed = groups
+    let (root, layers): (Vec<&Group>, Vec<&Group>) =
+        groups.iter().partition(|group| group.layer.is_none());
+    let head = root
+        .iter()
+        .flat_map(|group| group.parameters.iter().skip(1).rev());
+    let body = layers
         .iter()
         .rev()
         .flat_map(|group| group.parameters.iter().rev());
-    reversed
+    let embedding = root
+        .iter()
+        .flat_map(|group| group.parameters.iter().take(1));
+    let mut filled = 0;
+    head.chain(body)
+        .chain(embedding)
         .take_while(|parameter| {
             let before = filled;
             filled += parameter.numel;
@@ -177,22 +186,27 @@ impl Hooks for Ddp {
                 let compute = w.streams.compute;
                 w.kernel_operator(cause, "ddp.weight_copy/aten::copy_", 1, compute, cast);
             }
+            // Each of the chained optimizers gathers every buffer.
+            gather_weights(w, plan, &buffers);
         }
-        for buffer in &buffers {
-            let comm = if buffer.experts {
-                w.comms.expert_inner
-            } else {
-                w.comms.inner
-            };
-            let call = Call {
-                class: "ddp.param_gather/c10d::allgather_into_tensor_coalesced_",
-                op: Collective::AllGather,
-                comm,
-                ranks: shards(plan, buffer.experts),
-                stream: w.streams.compute,
-                bytes: buffer.numel * BF16,
-            };
-            w.collective("ddp.param_gather", call);
-        }
+    }
+}
+
+fn gather_weights(w: &mut Writer, plan: &Plan, buffers: &[Buffer]) {
+    for buffer in buffers {
+        let comm = if buffer.experts {
+            w.comms.expert_inner
+        } else {
+            w.comms.inner
+        };
+        let call = Call {
+            class: "ddp.param_gather/c10d::allgather_into_tensor_coalesced_",
+            op: Collective::AllGather,
+            comm,
+            ranks: shards(plan, buffer.experts),
+            stream: w.streams.compute,
+            bytes: buffer.numel * BF16,
+        };
+        w.collective("ddp.param_gather", call);
     }
 }

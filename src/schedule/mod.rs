@@ -1,6 +1,8 @@
 //! FSDP semantics: builds a Program from a model. Knows no time.
 
+mod build;
 mod ddp;
+mod from_spec;
 mod hooks;
 mod optimizer;
 mod plan;
@@ -9,4 +11,6 @@ mod v1;
 mod v2;
 mod writer;
 
+pub use build::{ScheduleError, build, build_plan};
+pub use from_spec::plan;
 pub use plan::{Group, GroupParameter, LayerKind, MeshSizes, Plan};

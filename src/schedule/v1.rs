@@ -177,10 +177,7 @@ impl V1 {
         }
         w.unit(&unit);
         if gathered {
-            let Streams2 { compute, gather } = Streams2 {
-                compute: w.streams.compute,
-                gather: w.streams.gather,
-            };
+            let (compute, gather) = (w.streams.compute, w.streams.gather);
             w.wait_stream("v1.gather_wait", compute, gather);
         }
         for &group in needed {
@@ -256,19 +253,10 @@ impl V1 {
     }
 }
 
-/// Two streams that wait for each other.
-struct Streams2 {
-    compute: crate::program::StreamId,
-    gather: crate::program::StreamId,
-}
-
-/// Buckets in the order that backward needs them: last layer first, each layer before its experts.
+/// Buckets in the order that backward gathers them: descending ids, so a layer's experts come before
+/// its other parameters.
 fn backward_order(plan: &Plan) -> Vec<usize> {
-    let layers = plan.layers.len() as u64;
-    (0..layers)
-        .rev()
-        .flat_map(|layer| V1::layer_groups(plan, layer))
-        .collect()
+    (1..plan.groups.len()).rev().collect()
 }
 
 impl Hooks for V1 {
@@ -354,13 +342,9 @@ impl Hooks for V1 {
 
     fn pre_layer_backward(&mut self, w: &mut Writer, plan: &Plan, microbatch: u16, layer: u64) {
         w.python("v1.module_state_loops", "v1.pre_backward/python", 1);
-        self.ensure(
-            w,
-            plan,
-            &Self::layer_groups(plan, layer),
-            false,
-            microbatch == 0,
-        );
+        let mut needed = Self::layer_groups(plan, layer);
+        needed.reverse();
+        self.ensure(w, plan, &needed, false, microbatch == 0);
         w.unit(&plan.groups[plan.group_index(layer, false)].unit.clone());
         w.operator(
             "v1.tree_map_outputs",
