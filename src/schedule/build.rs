@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::model::{Axis, Mesh};
 use crate::program::{Program, ProgramBuilder, ProgramError};
 use crate::spec::{Fsdp, Spec};
 
@@ -29,16 +30,12 @@ pub enum ScheduleError {
 pub fn build(spec: &Spec, fsdp: Fsdp) -> Result<Program, ScheduleError> {
     let mut spec = spec.clone();
     spec.set_fsdp(fsdp);
-    build_plan(&from_spec::plan(&spec), fsdp)
+    build_plan(&spec, &from_spec::plan(&spec, 0), fsdp)
 }
 
-/// Builds one training step of a plan.
-///
-/// # Errors
-/// A broken invariant of the built Program.
-pub fn build_plan(plan: &Plan, fsdp: Fsdp) -> Result<Program, ScheduleError> {
+fn build_plan(spec: &Spec, plan: &Plan, fsdp: Fsdp) -> Result<Program, ScheduleError> {
     let mut program = ProgramBuilder::new();
-    let comms = communicators(&mut program, plan);
+    let comms = communicators(&mut program, spec, plan);
     let mut writer = Writer::new(program, comms);
     match fsdp {
         Fsdp::Ddp => write_step(&mut writer, plan, &mut Ddp),
@@ -56,44 +53,22 @@ pub fn build_plan(plan: &Plan, fsdp: Fsdp) -> Result<Program, ScheduleError> {
     Ok(program.finish()?)
 }
 
-/// Groups of `size` ranks that lie `stride` apart.
-fn groups(world: u64, size: u64, stride: u64) -> Vec<Vec<u32>> {
-    let block = size * stride;
-    (0..world / block)
-        .flat_map(|block_index| {
-            (0..stride).map(move |first| {
-                (0..size)
-                    .map(|k| (block_index * block + first + k * stride) as u32)
-                    .collect()
-            })
-        })
-        .collect()
-}
-
-fn communicators(program: &mut ProgramBuilder, plan: &Plan) -> Comms {
-    let mesh = &plan.mesh;
-    let world = mesh.world;
-    // Experts parallel over neighbours; data parallel over the rest, inner groups first.
-    let expert_stride = mesh.expert_parallel;
-    let inner = program.communicator("dp.inner", groups(world, mesh.inner, 1));
-    let inner_gather = if plan.separate_gather_group {
-        program.communicator("dp.inner.gather", groups(world, mesh.inner, 1))
-    } else {
-        inner
-    };
+fn communicators(program: &mut ProgramBuilder, spec: &Spec, plan: &Plan) -> Comms {
+    let mesh = Mesh::new(spec);
+    let mut comm = |axis: Axis| program.communicator(axis.name(), mesh.groups(axis));
+    let inner = comm(Axis::Inner);
     Comms {
         inner,
-        inner_gather,
-        outer: program.communicator("dp.outer", groups(world, mesh.outer, mesh.inner)),
-        expert_inner: program.communicator(
-            "expert_dp.inner",
-            groups(world, mesh.expert_inner, expert_stride),
-        ),
-        expert_outer: program.communicator(
-            "expert_dp.outer",
-            groups(world, mesh.expert_outer, expert_stride * mesh.expert_inner),
-        ),
-        expert_parallel: program.communicator("ep", groups(world, mesh.expert_parallel, 1)),
-        world: program.communicator("world", groups(world, world, 1)),
+        outer: comm(Axis::Outer),
+        expert_inner: comm(Axis::ExpertInner),
+        expert_outer: comm(Axis::ExpertOuter),
+        expert_data: comm(Axis::ExpertData),
+        expert_parallel: comm(Axis::ExpertParallel),
+        world: comm(Axis::World),
+        inner_gather: if plan.separate_gather_group {
+            program.communicator("dp.inner.gather", mesh.groups(Axis::Inner))
+        } else {
+            inner
+        },
     }
 }

@@ -5,7 +5,7 @@ use crate::program::{Collective, KernelClass, Phase};
 
 use super::hooks::Hooks;
 use super::optimizer;
-use super::plan::{Group, Plan};
+use super::plan::{DdpBuffer, Plan};
 use super::writer::{Call, Writer, bytes_kernel};
 
 /// Bytes of a gradient and of a weight in the flat buffers (bf16).
@@ -15,70 +15,6 @@ const BF16: u64 = 2;
 #[derive(Debug, Default)]
 pub struct Ddp;
 
-/// One flat buffer: dense or expert parameters.
-struct Buffer {
-    experts: bool,
-    numel: u64,
-    local: u64,
-}
-
-/// The two flat buffers, dense first; a model without experts has one.
-fn buffers(plan: &Plan) -> Vec<Buffer> {
-    [false, true]
-        .into_iter()
-        .filter_map(|experts| {
-            let groups: Vec<&Group> = plan
-                .groups
-                .iter()
-                .filter(|group| group.experts == experts)
-                .collect();
-            let numel: u64 = groups.iter().map(|group| group.padded_numel).sum();
-            let ranks = shards(plan, experts);
-            (numel > 0).then(|| Buffer {
-                experts,
-                numel,
-                local: local(&groups, numel / ranks),
-            })
-        })
-        .collect()
-}
-
-/// Ranks over which the distributed optimizer shards a buffer.
-fn shards(plan: &Plan, experts: bool) -> u64 {
-    let mesh = &plan.mesh;
-    if experts {
-        mesh.expert_inner * mesh.expert_outer
-    } else {
-        mesh.inner * mesh.outer
-    }
-}
-
-/// Parameters that overlap the first `shard` elements of a buffer filled in reverse order of
-/// registration: those of rank 0. The head is registered last although it is in the root group.
-fn local(groups: &[&Group], shard: u64) -> u64 {
-    let (root, layers): (Vec<&Group>, Vec<&Group>) =
-        groups.iter().partition(|group| group.layer.is_none());
-    let head = root
-        .iter()
-        .flat_map(|group| group.parameters.iter().skip(1).rev());
-    let body = layers
-        .iter()
-        .rev()
-        .flat_map(|group| group.parameters.iter().rev());
-    let embedding = root
-        .iter()
-        .flat_map(|group| group.parameters.iter().take(1));
-    let mut filled = 0;
-    head.chain(body)
-        .chain(embedding)
-        .take_while(|parameter| {
-            let before = filled;
-            filled += parameter.numel;
-            before < shard
-        })
-        .count() as u64
-}
-
 impl Hooks for Ddp {
     fn zero_grad(&mut self, w: &mut Writer, plan: &Plan) {
         let compute = w.streams.compute;
@@ -87,7 +23,7 @@ impl Hooks for Ddp {
             "ddp.zero_grad/python",
             plan.parameter_count(),
         );
-        for buffer in buffers(plan) {
+        for buffer in &plan.ddp_buffers {
             let fill = bytes_kernel("zero", KernelClass::Fill, buffer.numel * BF16);
             w.kernel_operator(
                 "ddp.zero_grad",
@@ -126,7 +62,7 @@ impl Hooks for Ddp {
 
     fn finalize(&mut self, w: &mut Writer, plan: &Plan) {
         let cause = "ddp.grad_reduce";
-        for buffer in buffers(plan) {
+        for buffer in &plan.ddp_buffers {
             let stream = w.streams.compute;
             let bytes = buffer.numel * BF16;
             let scale = bytes_kernel("scale", KernelClass::Elementwise, 2 * bytes);
@@ -152,11 +88,10 @@ impl Hooks for Ddp {
 
     fn optimizer(&mut self, w: &mut Writer, plan: &Plan) {
         let cause = "ddp.optimizer_copy";
-        let buffers = buffers(plan);
+        let buffers = &plan.ddp_buffers;
         w.at(Phase::Optimizer, "root");
-        let mean =
-            |buffer: &Buffer| buffer.numel / shards(plan, buffer.experts) / buffer.local.max(1);
-        for buffer in &buffers {
+        let mean = |buffer: &DdpBuffer| buffer.numel / buffer.shards / buffer.local.max(1);
+        for buffer in buffers {
             for _ in 0..buffer.local {
                 w.operator(cause, "ddp.grad_copy/aten::view", 1);
                 w.operator(cause, "ddp.grad_copy/aten::slice", 2);
@@ -168,7 +103,7 @@ impl Hooks for Ddp {
         let locals: Vec<u64> = buffers.iter().map(|buffer| buffer.local).collect();
         let elements: Vec<u64> = buffers
             .iter()
-            .map(|buffer| buffer.numel / shards(plan, buffer.experts))
+            .map(|buffer| buffer.numel / buffer.shards)
             .collect();
         if plan.clip {
             optimizer::global_norm(w, "optimizer.grad_norm", elements.iter().sum());
@@ -187,12 +122,12 @@ impl Hooks for Ddp {
                 w.kernel_operator(cause, "ddp.weight_copy/aten::copy_", 1, compute, cast);
             }
             // Each of the chained optimizers gathers every buffer.
-            gather_weights(w, plan, &buffers);
+            gather_weights(w, buffers);
         }
     }
 }
 
-fn gather_weights(w: &mut Writer, plan: &Plan, buffers: &[Buffer]) {
+fn gather_weights(w: &mut Writer, buffers: &[DdpBuffer]) {
     for buffer in buffers {
         let comm = if buffer.experts {
             w.comms.expert_inner
@@ -203,7 +138,7 @@ fn gather_weights(w: &mut Writer, plan: &Plan, buffers: &[Buffer]) {
             class: "ddp.param_gather/c10d::allgather_into_tensor_coalesced_",
             op: Collective::AllGather,
             comm,
-            ranks: shards(plan, buffer.experts),
+            ranks: buffer.shards,
             stream: w.streams.compute,
             bytes: buffer.numel * BF16,
         };

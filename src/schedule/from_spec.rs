@@ -1,16 +1,16 @@
 //! Turns a spec into a [`Plan`].
 
-use crate::model::Dims;
-use crate::spec::{OuterSharding, Spec, TokenDispatcher, V2Build};
+use crate::model::{Axis, Dims, Mesh, parameter_groups, parameters};
+use crate::spec::{Fsdp, Spec, TokenDispatcher, V2Build};
 
-use super::plan::{Group, GroupParameter, LayerKind, MeshSizes, Plan};
+use super::plan::{DdpBuffer, Group, GroupParameter, LayerKind, MeshSizes, Plan};
 
 /// Elements that v1 gathers ahead when no communication unit size is set: half of the unit size of
 /// 1e9 (`MegatronFSDP`, `suggested_communication_unit_size`).
 const V1_COMMUNICATION_UNIT_ELEMENTS: u64 = 1_000_000_000;
 
-/// The plan of rank 0.
-pub fn plan(spec: &Spec) -> Plan {
+/// The plan of `rank` under the schedule that the spec selects.
+pub fn plan(spec: &Spec, rank: u64) -> Plan {
     let dims = dims(spec);
     let mesh = mesh(spec);
     let layers: Vec<LayerKind> = (0..spec.model.num_layers)
@@ -25,7 +25,8 @@ pub fn plan(spec: &Spec) -> Plan {
         .unwrap_or(V1_COMMUNICATION_UNIT_ELEMENTS);
     let v2_sep = spec.ddp.v2_build == V2Build::Sep;
     Plan {
-        groups: groups(spec, &dims, &layers, &mesh),
+        groups: groups(spec, rank),
+        ddp_buffers: ddp_buffers(spec, rank),
         microbatches: spec.num_microbatches().min(u64::from(u16::MAX)) as u16,
         main_grad_bytes: spec.main_grads_dtype().bytes(),
         v1_prefetch_elements: unit_elements / 2,
@@ -81,163 +82,65 @@ fn dims(spec: &Spec) -> Dims {
 }
 
 fn mesh(spec: &Spec) -> MeshSizes {
-    let outer = match spec.ddp.outer_dp_sharding_strategy {
-        OuterSharding::NoShard if spec.outer_size() == 1 => 1,
-        _ => spec.outer_size(),
-    };
-    let expert_dp = spec.expert_data_parallel_size();
-    // Experts share the number of instances: their inner mesh is what remains, at least one rank.
-    let expert_outer = outer.min(expert_dp);
+    let mesh = Mesh::new(spec);
+    let (inner, outer) = mesh.sizes(false);
+    let (expert_inner, expert_outer) = mesh.sizes(true);
     MeshSizes {
         world: spec.parallel.world_size,
-        inner: spec.inner_size(),
+        inner,
         outer,
-        expert_inner: expert_dp / expert_outer,
+        expert_inner,
         expert_outer,
-        expert_parallel: spec.parallel.expert_model_parallel_size,
+        expert_parallel: mesh.size(Axis::ExpertParallel),
     }
 }
 
-fn groups(spec: &Spec, d: &Dims, layers: &[LayerKind], mesh: &MeshSizes) -> Vec<Group> {
-    let mut groups = vec![group("root", None, false, root_parameters(d), mesh)];
-    let _ = spec;
-    for (index, kind) in layers.iter().enumerate() {
-        let layer = index as u64;
-        let unit = format!("layers.{layer}");
-        let prefix = format!("decoder.{unit}.");
-        let dense = layer_parameters(d, *kind, &prefix);
-        groups.push(group(&unit, Some(layer), false, dense, mesh));
-        if *kind == LayerKind::Moe {
-            let experts = expert_parameters(d, &prefix);
-            groups.push(group(
-                &format!("{unit}.experts"),
-                Some(layer),
-                true,
-                experts,
-                mesh,
-            ));
-        }
+/// The groups of the schedule, with what `rank` owns of them. Plain DDP has no groups of its own;
+/// its gradients arrive by the owners that version 1 has.
+fn groups(spec: &Spec, rank: u64) -> Vec<Group> {
+    let mut owners = spec.clone();
+    if spec.fsdp() == Fsdp::Ddp {
+        owners.set_fsdp(Fsdp::V1);
+        owners.ddp.bucket_size = None;
     }
-    groups
-}
-
-fn group(
-    unit: &str,
-    layer: Option<u64>,
-    experts: bool,
-    parameters: Vec<(String, u64)>,
-    mesh: &MeshSizes,
-) -> Group {
-    let ranks = if experts {
-        mesh.expert_inner * mesh.expert_outer
-    } else {
-        mesh.inner * mesh.outer
-    };
-    let numel: u64 = parameters.iter().map(|(_, numel)| numel).sum();
-    let padded_numel = numel.next_multiple_of(ranks);
-    let shard = padded_numel / ranks;
-    let mut start = 0;
-    let parameters = parameters
+    let (mesh, parameters) = (Mesh::new(spec), parameters(spec));
+    parameter_groups(&owners, &parameters)
         .into_iter()
-        .map(|(name, numel)| {
-            let local = start < shard;
-            start += numel;
-            GroupParameter { name, numel, local }
-        })
-        .collect();
-    Group {
-        unit: unit.to_owned(),
-        layer,
-        experts,
-        parameters,
-        padded_numel,
-    }
-}
-
-fn root_parameters(d: &Dims) -> Vec<(String, u64)> {
-    vec![
-        (
-            "embedding.word_embeddings.weight".into(),
-            d.vocab * d.hidden,
-        ),
-        ("decoder.final_layernorm.weight".into(), d.hidden),
-        ("output_layer.weight".into(), d.vocab * d.hidden),
-    ]
-}
-
-fn layer_parameters(d: &Dims, kind: LayerKind, prefix: &str) -> Vec<(String, u64)> {
-    let h = d.hidden;
-    let qk = d.qk_dim + d.rope_dim;
-    let mut list = vec![("input_layernorm.weight", h)];
-    if d.mla {
-        list.extend([
-            ("self_attention.linear_proj.weight", h * d.heads * d.v_dim),
-            ("self_attention.linear_q_down_proj.weight", d.q_rank * h),
-            (
-                "self_attention.linear_q_up_proj.layer_norm_weight",
-                d.q_rank,
-            ),
-            (
-                "self_attention.linear_q_up_proj.weight",
-                d.heads * qk * d.q_rank,
-            ),
-            (
-                "self_attention.linear_kv_down_proj.weight",
-                (d.kv_rank + d.rope_dim) * h,
-            ),
-            (
-                "self_attention.linear_kv_up_proj.layer_norm_weight",
-                d.kv_rank,
-            ),
-            (
-                "self_attention.linear_kv_up_proj.weight",
-                d.heads * (d.qk_dim + d.v_dim) * d.kv_rank,
-            ),
-        ]);
-    } else {
-        list = vec![
-            ("self_attention.linear_proj.weight", h * d.heads * d.v_dim),
-            ("self_attention.linear_qkv.layer_norm_weight", h),
-            (
-                "self_attention.linear_qkv.weight",
-                (d.heads + 2 * d.kv_heads) * d.qk_dim * h,
-            ),
-        ];
-    }
-    match kind {
-        LayerKind::Dense => list.extend([
-            ("mlp.linear_fc1.layer_norm_weight", h),
-            ("mlp.linear_fc1.weight", 2 * d.ffn * h),
-            ("mlp.linear_fc2.weight", d.ffn * h),
-        ]),
-        LayerKind::Moe => {
-            list.extend([
-                ("pre_mlp_layernorm.weight", h),
-                ("mlp.router.weight", d.experts * h),
-            ]);
-            if d.shared_ffn > 0 {
-                list.extend([
-                    ("mlp.shared_experts.linear_fc1.weight", 2 * d.shared_ffn * h),
-                    ("mlp.shared_experts.linear_fc2.weight", d.shared_ffn * h),
-                ]);
+        .map(|group| {
+            let shard = group.optimizer_shard(&mesh, rank);
+            let member = |(&member, &elements): (&usize, &u64)| GroupParameter {
+                name: parameters[member].name.clone(),
+                numel: parameters[member].numel(),
+                local: elements > 0,
+            };
+            Group {
+                parameters: group.members.iter().zip(&shard).map(member).collect(),
+                unit: group.name,
+                layer: group.layer,
+                experts: group.experts,
+                padded_numel: group.layout.size,
             }
-        }
-    }
-    list.into_iter()
-        .map(|(name, numel)| (format!("{prefix}{name}"), numel))
+        })
         .collect()
 }
 
-fn expert_parameters(d: &Dims, prefix: &str) -> Vec<(String, u64)> {
-    let projections = [
-        ("linear_fc1", 2 * d.moe_ffn * d.hidden),
-        ("linear_fc2", d.moe_ffn * d.hidden),
-    ];
-    projections
+/// The flat buffers of plain DDP.
+fn ddp_buffers(spec: &Spec, rank: u64) -> Vec<DdpBuffer> {
+    let mut spec = spec.clone();
+    spec.set_fsdp(Fsdp::Ddp);
+    let (mesh, parameters) = (Mesh::new(&spec), parameters(&spec));
+    parameter_groups(&spec, &parameters)
         .into_iter()
-        .flat_map(|(name, numel)| {
-            (0..d.local_experts)
-                .map(move |expert| (format!("{prefix}mlp.experts.{name}.weight{expert}"), numel))
+        .filter(|group| !group.members.is_empty())
+        .map(|group| {
+            let owned = group.optimizer_shard(&mesh, rank);
+            let (inner, outer) = mesh.sizes(group.experts);
+            DdpBuffer {
+                experts: group.experts,
+                numel: group.layout.size,
+                shards: inner * outer,
+                local: owned.iter().filter(|&&elements| elements > 0).count() as u64,
+            }
         })
         .collect()
 }

@@ -11,6 +11,6 @@ mod v1;
 mod v2;
 mod writer;
 
-pub use build::{ScheduleError, build, build_plan};
+pub use build::{ScheduleError, build};
 pub use from_spec::plan;
-pub use plan::{Group, GroupParameter, LayerKind, MeshSizes, Plan};
+pub use plan::{DdpBuffer, Group, GroupParameter, LayerKind, MeshSizes, Plan};

@@ -48,6 +48,19 @@ impl Group {
     }
 }
 
+/// A flat buffer of plain DDP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DdpBuffer {
+    /// Whether it holds experts.
+    pub experts: bool,
+    /// Elements, padding included.
+    pub numel: u64,
+    /// Ranks over which the distributed optimizer shards it.
+    pub shards: u64,
+    /// Parameters that overlap this rank's shard.
+    pub local: u64,
+}
+
 /// Sizes of the process groups of one rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeshSizes {
@@ -76,6 +89,8 @@ pub struct Plan {
     pub microbatches: u16,
     /// Parameter groups: root first, then each layer followed by its experts.
     pub groups: Vec<Group>,
+    /// Flat buffers of plain DDP.
+    pub ddp_buffers: Vec<DdpBuffer>,
     /// Mesh sizes.
     pub mesh: MeshSizes,
     /// Bytes of a main-gradient element.
@@ -111,15 +126,27 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The group of a layer, experts or not.
-    ///
-    /// # Panics
-    /// If the plan has no such group; plans are built with one for every layer.
-    pub fn group_index(&self, layer: u64, experts: bool) -> usize {
+    /// The group of a layer, experts or not; `None` where experts belong to their layer's group.
+    pub fn group_index(&self, layer: u64, experts: bool) -> Option<usize> {
         self.groups
             .iter()
             .position(|group| group.layer == Some(layer) && group.experts == experts)
-            .unwrap_or_else(|| unreachable!("every layer has its groups"))
+    }
+
+    /// Group and position of the parameter of `layer` (`None`: outside layers) whose name ends with
+    /// `suffix`.
+    pub fn find(&self, layer: Option<u64>, suffix: &str) -> Option<(usize, usize)> {
+        let groups = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, group)| group.layer == layer);
+        groups
+            .filter_map(|(index, group)| {
+                let mut names = group.parameters.iter();
+                Some((index, names.position(|known| known.name.ends_with(suffix))?))
+            })
+            .next()
     }
 
     /// Elements of a group's shard over its inner mesh.

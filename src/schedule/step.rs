@@ -173,78 +173,67 @@ fn moe_forward(w: &mut Writer, plan: &Plan, hooks: &mut dyn Hooks, microbatch: u
     no_accumulate(w, "model.combine", &ops::combine_forward(d));
 }
 
-/// Counts arrived gradients per group and calls the hook.
-struct Arrivals {
+/// The backward of one microbatch being written.
+struct Backward<'a> {
+    plan: &'a Plan,
+    hooks: &'a mut dyn Hooks,
+    microbatch: u16,
+    /// Gradients that have arrived, per group.
     arrived: Vec<usize>,
 }
 
-impl Arrivals {
-    fn run(
-        &mut self,
-        w: &mut Writer,
-        plan: &Plan,
-        hooks: &mut dyn Hooks,
-        microbatch: u16,
-        place: (Option<u64>, &str),
-        recipe: &Recipe,
-        cause: &str,
-    ) {
-        let (layer, unit) = place;
+impl Backward<'_> {
+    /// Writes a recipe of `layer` (`None`: outside layers); every gradient it hands over goes to
+    /// the hooks.
+    fn run(&mut self, w: &mut Writer, layer: Option<u64>, recipe: &Recipe, cause: &str) {
+        let unit = w.current_unit();
         w.recipe(cause, recipe, &mut |w, parameter| {
-            let experts = parameter.contains(".experts.");
-            let group = match layer {
-                Some(layer) => plan.group_index(layer, experts),
-                None => 0,
+            // A dense-only configuration of a mixture model may lack a parameter; then no gradient
+            // arrives for it.
+            let Some((group, index)) = self.plan.find(layer, parameter) else {
+                return;
             };
-            let index = plan.groups[group]
-                .parameters
-                .iter()
-                .position(|known| known.name.ends_with(parameter))
-                .unwrap_or_else(|| unreachable!("recipe and parameters agree on {parameter}"));
             self.arrived[group] += 1;
-            w.unit(&plan.groups[group].unit);
-            hooks.accumulate(w, plan, microbatch, group, index, self.arrived[group]);
-            w.unit(unit);
+            w.unit(&self.plan.groups[group].unit);
+            let arrived = self.arrived[group];
+            self.hooks
+                .accumulate(w, self.plan, self.microbatch, group, index, arrived);
+            w.unit(&unit);
         });
     }
-}
 
-fn backward(w: &mut Writer, plan: &Plan, hooks: &mut dyn Hooks, microbatch: u16) {
-    let d = &plan.dims;
-    let mut arrivals = Arrivals {
-        arrived: vec![0; plan.groups.len()],
-    };
-    w.at(Phase::Backward(microbatch), "root");
-    no_accumulate(w, "model.loss", &loss_mean_backward());
-    hooks.pre_backward(w, plan, microbatch);
-    w.unit("root");
-    no_accumulate(w, "model.loss", &ops::loss_backward(d));
-    hooks.pre_head_backward(w, plan, microbatch);
-    let root = (None, "root");
-    arrivals.run(
-        w,
-        plan,
-        hooks,
-        microbatch,
-        root,
-        &ops::head_backward(d),
-        "model.head",
-    );
-    for (index, kind) in plan.layers.iter().enumerate().rev() {
-        let layer = index as u64;
+    fn moe(&mut self, w: &mut Writer, layer: u64) {
+        let (plan, microbatch) = (self.plan, self.microbatch);
+        let d = &plan.dims;
+        let unit = w.current_unit();
+        no_accumulate(w, "model.combine", &ops::combine_backward(d));
+        self.hooks.pre_experts_backward(w, plan, microbatch, layer);
+        w.unit(&unit);
+        self.run(w, Some(layer), &ops::experts_backward(d), "model.experts");
+        self.hooks.post_experts_backward(w, plan, microbatch, layer);
+        w.unit(&unit);
+        no_accumulate(w, "model.dispatch", &ops::dispatch_backward(d));
+        self.run(w, Some(layer), &ops::router_backward(d), "model.router");
+        self.run(
+            w,
+            Some(layer),
+            &ops::shared_expert_backward(d),
+            "model.shared_expert",
+        );
+    }
+
+    fn layer(&mut self, w: &mut Writer, layer: u64, kind: LayerKind) {
+        let (plan, microbatch) = (self.plan, self.microbatch);
+        let d = &plan.dims;
         let unit = format!("layers.{layer}");
         w.unit(&unit);
-        hooks.pre_layer_backward(w, plan, microbatch, layer);
+        self.hooks.pre_layer_backward(w, plan, microbatch, layer);
         w.unit(&unit);
-        let place = (Some(layer), unit.as_str());
         let residual = ops::bias_dropout_add_backward("bda.mlp.backward");
         no_accumulate(w, "model.residual", &residual);
         match kind {
-            LayerKind::Dense => {
-                let mlp = ops::dense_mlp_backward(d);
-                arrivals.run(w, plan, hooks, microbatch, place, &mlp, "model.mlp");
-            }
-            LayerKind::Moe => moe_backward(w, plan, hooks, microbatch, place, &mut arrivals),
+            LayerKind::Dense => self.run(w, Some(layer), &ops::dense_mlp_backward(d), "model.mlp"),
+            LayerKind::Moe => self.moe(w, layer),
         }
         let residual = ops::bias_dropout_add_backward("bda.attention.backward");
         no_accumulate(w, "model.residual", &residual);
@@ -253,61 +242,33 @@ fn backward(w: &mut Writer, plan: &Plan, hooks: &mut dyn Hooks, microbatch: u16)
         } else {
             ops::gqa_backward(d)
         };
-        arrivals.run(
-            w,
-            plan,
-            hooks,
-            microbatch,
-            place,
-            &attention,
-            "model.attention",
-        );
-        hooks.post_layer_backward(w, plan, microbatch, layer);
+        self.run(w, Some(layer), &attention, "model.attention");
+        self.hooks.post_layer_backward(w, plan, microbatch, layer);
     }
-    w.unit("root");
-    let embedding = ops::embedding_backward(d);
-    arrivals.run(
-        w,
-        plan,
-        hooks,
-        microbatch,
-        root,
-        &embedding,
-        "model.embedding",
-    );
-    hooks.post_backward(w, plan, microbatch);
 }
 
-fn moe_backward(
-    w: &mut Writer,
-    plan: &Plan,
-    hooks: &mut dyn Hooks,
-    microbatch: u16,
-    place: (Option<u64>, &str),
-    arrivals: &mut Arrivals,
-) {
+fn backward(w: &mut Writer, plan: &Plan, hooks: &mut dyn Hooks, microbatch: u16) {
     let d = &plan.dims;
-    let layer = place.0.unwrap_or_default();
-    no_accumulate(w, "model.combine", &ops::combine_backward(d));
-    hooks.pre_experts_backward(w, plan, microbatch, layer);
-    w.unit(place.1);
-    let experts = ops::experts_backward(d);
-    arrivals.run(w, plan, hooks, microbatch, place, &experts, "model.experts");
-    hooks.post_experts_backward(w, plan, microbatch, layer);
-    w.unit(place.1);
-    no_accumulate(w, "model.dispatch", &ops::dispatch_backward(d));
-    let router = ops::router_backward(d);
-    arrivals.run(w, plan, hooks, microbatch, place, &router, "model.router");
-    let shared = ops::shared_expert_backward(d);
-    arrivals.run(
-        w,
+    w.at(Phase::Backward(microbatch), "root");
+    no_accumulate(w, "model.loss", &loss_mean_backward());
+    hooks.pre_backward(w, plan, microbatch);
+    w.unit("root");
+    no_accumulate(w, "model.loss", &ops::loss_backward(d));
+    hooks.pre_head_backward(w, plan, microbatch);
+    let arrived = vec![0; plan.groups.len()];
+    let mut backward = Backward {
         plan,
         hooks,
         microbatch,
-        place,
-        &shared,
-        "model.shared_expert",
-    );
+        arrived,
+    };
+    backward.run(w, None, &ops::head_backward(d), "model.head");
+    for (layer, kind) in plan.layers.iter().enumerate().rev() {
+        backward.layer(w, layer as u64, *kind);
+    }
+    w.unit("root");
+    backward.run(w, None, &ops::embedding_backward(d), "model.embedding");
+    backward.hooks.post_backward(w, plan, microbatch);
 }
 
 /// Expert-bias update of DeepSeek-V3 routing: tokens per expert over all ranks, sign, new bias.

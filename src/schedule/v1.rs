@@ -43,7 +43,7 @@ impl V1 {
 
     fn take(&mut self, plan: &Plan, group: usize) {
         self.buckets[group] = Bucket::Gathered;
-        if group != 0 {
+        if plan.groups[group].layer.is_some() {
             self.held += plan.groups[group].padded_numel;
         }
     }
@@ -83,7 +83,7 @@ impl V1 {
             }
             let numel = plan.groups[group].padded_numel;
             let same_unit = position > 0 && plan.groups[group].experts && !chosen.is_empty();
-            units += u64::from(!same_unit && group != 0);
+            units += u64::from(!same_unit && plan.groups[group].layer.is_some());
             let fits = held + numel <= plan.v1_prefetch_elements
                 && plan.v1_buffers.is_none_or(|buffers| units <= buffers);
             if position > 0 && !same_unit && !fits {
@@ -92,6 +92,8 @@ impl V1 {
             held += numel;
             chosen.push(group);
         }
+        // Whatever the direction, the gathers are issued in order of bucket id.
+        chosen.sort_unstable();
         chosen
     }
 
@@ -253,10 +255,19 @@ impl V1 {
     }
 }
 
-/// Buckets in the order that backward gathers them: descending ids, so a layer's experts come before
-/// its other parameters.
+/// Parameters outside layers.
+fn root_parameters(plan: &Plan) -> u64 {
+    let root = plan.groups.iter().filter(|group| group.layer.is_none());
+    root.map(|group| group.parameters.len() as u64).sum()
+}
+
+/// Buckets in the order in which backward prefetch considers them: descending ids, so a layer's
+/// experts come before its other parameters.
 fn backward_order(plan: &Plan) -> Vec<usize> {
-    (1..plan.groups.len()).rev().collect()
+    (0..plan.groups.len())
+        .rev()
+        .filter(|&group| plan.groups[group].layer.is_some())
+        .collect()
 }
 
 impl Hooks for V1 {
@@ -283,7 +294,7 @@ impl Hooks for V1 {
 
     fn pre_model(&mut self, w: &mut Writer, plan: &Plan, _: u16) {
         w.python("v1.module_hooks", "v1.pre_model/python", 1);
-        let root = plan.groups[0].parameters.len() as u64;
+        let root = root_parameters(plan);
         w.python("v1.param_loops", "v1.wait_bucket/python", root);
     }
 
@@ -345,7 +356,7 @@ impl Hooks for V1 {
         let mut needed = Self::layer_groups(plan, layer);
         needed.reverse();
         self.ensure(w, plan, &needed, false, microbatch == 0);
-        w.unit(&plan.groups[plan.group_index(layer, false)].unit.clone());
+        w.unit(&format!("layers.{layer}"));
         w.operator(
             "v1.tree_map_outputs",
             "v1.post_forward.backward/ViewBackward0",

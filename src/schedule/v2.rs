@@ -83,7 +83,7 @@ impl V2 {
             class: "c10d::_allgather_base_",
             op: Collective::AllGather,
             comm: if group.experts {
-                w.comms.expert_inner
+                w.comms.expert_data
             } else {
                 w.comms.inner_gather
             },
@@ -194,7 +194,7 @@ impl V2 {
             class: "c10d::_reduce_scatter_base_",
             op: Collective::ReduceScatter,
             comm: if group.experts {
-                w.comms.expert_inner
+                w.comms.expert_data
             } else {
                 w.comms.inner
             },
@@ -268,12 +268,17 @@ impl Hooks for V2 {
 
     fn pre_layer(&mut self, w: &mut Writer, plan: &Plan, _: u16, layer: u64) {
         let order = Self::forward_order(plan);
-        let index = plan.group_index(layer, false);
+        let Some(index) = plan.group_index(layer, false) else {
+            return;
+        };
         self.enter(w, plan, &order, index, plan.v2_forward_prefetch);
     }
 
     fn post_layer(&mut self, w: &mut Writer, plan: &Plan, _: u16, layer: u64) {
-        self.leave(w, plan, plan.group_index(layer, false));
+        let Some(index) = plan.group_index(layer, false) else {
+            return;
+        };
+        self.leave(w, plan, index);
         w.operator(
             "v2.bwdhook_nodes",
             "v2.post_forward/BackwardHookFunction",
@@ -282,7 +287,9 @@ impl Hooks for V2 {
     }
 
     fn pre_experts(&mut self, w: &mut Writer, plan: &Plan, _: u16, layer: u64) {
-        let index = plan.group_index(layer, true);
+        let Some(index) = plan.group_index(layer, true) else {
+            return;
+        };
         w.unit(&plan.groups[index].unit.clone());
         let order = Self::forward_order(plan);
         self.enter(w, plan, &order, index, plan.v2_forward_prefetch);
@@ -290,7 +297,10 @@ impl Hooks for V2 {
     }
 
     fn post_experts(&mut self, w: &mut Writer, plan: &Plan, _: u16, layer: u64) {
-        self.leave(w, plan, plan.group_index(layer, true));
+        let Some(index) = plan.group_index(layer, true) else {
+            return;
+        };
+        self.leave(w, plan, index);
         w.operator(
             "v2.bwdhook_nodes",
             "v2.post_forward/BackwardHookFunction",
@@ -316,12 +326,16 @@ impl Hooks for V2 {
         let class = "v2.pre_backward/BackwardHookFunctionBackward";
         w.operator("v2.bwdhook_nodes", class, 2);
         let order = Self::backward_order(plan);
-        let index = plan.group_index(layer, false);
+        let Some(index) = plan.group_index(layer, false) else {
+            return;
+        };
         self.enter(w, plan, &order, index, plan.v2_backward_prefetch);
     }
 
     fn pre_experts_backward(&mut self, w: &mut Writer, plan: &Plan, _: u16, layer: u64) {
-        let index = plan.group_index(layer, true);
+        let Some(index) = plan.group_index(layer, true) else {
+            return;
+        };
         w.unit(&plan.groups[index].unit.clone());
         let class = "v2.pre_backward/BackwardHookFunctionBackward";
         w.operator("v2.bwdhook_nodes", class, 2);
@@ -330,7 +344,10 @@ impl Hooks for V2 {
     }
 
     fn post_experts_backward(&mut self, w: &mut Writer, plan: &Plan, _: u16, layer: u64) {
-        w.unit(&plan.groups[plan.group_index(layer, true)].unit.clone());
+        let Some(index) = plan.group_index(layer, true) else {
+            return;
+        };
+        w.unit(&plan.groups[index].unit.clone());
         let class = "v2.post_experts.backward/BackwardHookFunctionBackward";
         w.operator("v2.bwdhook_nodes", class, 2);
     }

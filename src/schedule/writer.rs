@@ -46,6 +46,8 @@ pub struct Comms {
     pub expert_inner: CommId,
     /// Outer mesh of experts.
     pub expert_outer: CommId,
+    /// Whole data-parallel mesh of experts (v2 shards experts over it).
+    pub expert_data: CommId,
     /// Expert-parallel group.
     pub expert_parallel: CommId,
     /// All ranks.
@@ -129,6 +131,11 @@ impl Writer {
     /// Sets the unit of what follows.
     pub fn unit(&mut self, unit: &str) {
         unit.clone_into(&mut self.threads[self.current].unit);
+    }
+
+    /// The unit of what follows.
+    pub fn current_unit(&self) -> String {
+        self.threads[self.current].unit.clone()
     }
 
     fn push(&mut self, cause: &str, host: HostWorkId, kind: ActionKind) {
