@@ -1,2 +1,7 @@
-//! The `fsdpsim` binary: parse the arguments, run, print the error, set the exit code.
-fn main() {}
+//! The `fsdpsim` binary; everything it does is in [`fsdpsim::cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fsdpsim::cli::main()
+}

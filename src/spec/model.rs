@@ -206,6 +206,14 @@ macro_rules! choice {
             $($(#[$vdoc])* #[serde(rename = $text)] $variant,)+
         }
         impl $name {
+            /// Every choice, in the order of the documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The choice of that name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|choice| choice.name() == name)
+            }
+
             /// The name used in the spec.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
