@@ -122,12 +122,20 @@ fn split(members: &[usize], parameters: &[Parameter], bucket: Option<u64>) -> Ve
     parts
 }
 
+/// Elements of a bucket: what the spec says, else Megatron's default where communication overlaps
+/// (`resolve_ddp_bucket_size`), else no limit.
+fn bucket_size(spec: &Spec) -> Option<u64> {
+    let default = 40_000_000.max(1_000_000 * spec.data_parallel_size());
+    let default = Some(default).filter(|_| spec.ddp.overlap_grad_reduce);
+    spec.ddp.bucket_size.or(default)
+}
+
 /// Version 1: by FSDP unit (a layer) and expert flag; what no unit owns is the root, which alone is
 /// split by `bucket_size`. Within a bucket, tensors lie by descending row size.
 fn v1_buckets(spec: &Spec, parameters: &[Parameter], mesh: &Mesh) -> Vec<ParameterGroup> {
     let mut buckets = Vec::new();
     for (owner, members) in by_owner(parameters, |p| (p.layer, p.expert)) {
-        let bucket_size = spec.ddp.bucket_size.filter(|_| owner.0.is_none());
+        let bucket_size = bucket_size(spec).filter(|_| owner.0.is_none());
         for (part, mut members) in split(&members, parameters, bucket_size)
             .into_iter()
             .enumerate()
@@ -187,9 +195,7 @@ fn v2_groups(spec: &Spec, parameters: &[Parameter], mesh: &Mesh) -> Vec<Paramete
 /// DDP: one buffer for dense parameters and one for experts, each in reverse order and, if gradients
 /// are reduced during backward, cut into buckets.
 fn ddp_buckets(spec: &Spec, parameters: &[Parameter], mesh: &Mesh) -> Vec<ParameterGroup> {
-    let default = 40_000_000.max(1_000_000 * spec.data_parallel_size());
-    let bucket_size = spec.ddp.bucket_size.unwrap_or(default);
-    let bucket_size = Some(bucket_size).filter(|_| spec.ddp.overlap_grad_reduce);
+    let bucket_size = bucket_size(spec).filter(|_| spec.ddp.overlap_grad_reduce);
     let mut buckets = Vec::new();
     for experts in [false, true] {
         let members: Vec<usize> = (0..parameters.len())
