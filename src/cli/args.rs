@@ -12,7 +12,8 @@ use crate::spec::{Fsdp, Spec, SpecError};
 pub struct SpecArgs {
     /// A TOML file, or the name of a shipped spec (see `fsdpsim models`).
     pub spec: String,
-    /// Override a field of the spec; repeatable. The value is TOML, else a string.
+    /// Override a field of the spec; repeatable. The value is TOML, else a string; an empty one
+    /// takes the field out.
     #[arg(long, value_name = "SECTION.FIELD=VALUE")]
     pub set: Vec<String>,
     /// Data-parallel implementation, instead of the one in the spec's [ddp].

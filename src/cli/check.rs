@@ -85,6 +85,18 @@ pub fn run(args: &Args) -> CliResult {
         }
         SpecFormat::Json => json_document(serde_json::json!({ "spec": spec, "derived": derived })),
     };
+    print_notes(&spec);
     write_result(args.output.as_deref(), text.as_bytes())?;
     Ok(Outcome::Done)
+}
+
+/// Says on stderr what of the spec the simulation does not follow.
+#[allow(
+    clippy::print_stderr,
+    reason = "notes are for people and stay out of the result"
+)]
+fn print_notes(spec: &Spec) {
+    for note in spec.notes() {
+        eprintln!("note: {note}");
+    }
 }

@@ -42,7 +42,7 @@ pub fn plan(spec: &Spec, rank: u64) -> Plan {
         clip: spec.optimizer.clip_grad > 0.0,
         expert_bias: spec.model.moe_router_enable_expert_bias,
         host_counts: spec.model.moe_token_dispatcher_type == TokenDispatcher::AllToAll,
-        separate_gather_group: spec.ddp.create_all_gather_group,
+        separate_gather_group: spec.ddp.create_all_gather_group && spec.fsdp() == Fsdp::V1,
         dims,
         layers,
         mesh,

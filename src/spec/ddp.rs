@@ -8,7 +8,7 @@ use super::model::choice;
 /// `[ddp]`. Keys and defaults are those of Megatron's `DistributedDataParallelConfig`, apart from
 /// the `v2_*` ones, which choose among builds of version 2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a section with its keys")]
 pub struct DdpSpec {
     /// Megatron-FSDP instead of plain DDP.
     pub use_megatron_fsdp: bool,

@@ -10,7 +10,7 @@ use super::suggest::closest;
 use super::{Fsdp, Spec};
 
 /// Sections of a spec, in the order of the shipped files.
-const SECTIONS: [&str; 6] = ["model", "parallel", "train", "ddp", "optimizer", "run"];
+pub const SECTIONS: [&str; 6] = ["model", "parallel", "train", "ddp", "optimizer", "run"];
 
 impl Spec {
     /// Reads `name` (a path, or the name of a shipped spec), applies each `section.field=value` of
@@ -48,7 +48,10 @@ impl Spec {
                 .entry(section.clone())
                 .or_insert_with(|| Value::Table(Table::new()));
             if let Value::Table(entry) = entry {
-                entry.insert(field.clone(), value);
+                match value {
+                    Some(value) => entry.insert(field.clone(), value),
+                    None => entry.remove(&field),
+                };
             }
             // One at a time, so that the error can name the one that is wrong.
             spec = table
@@ -142,8 +145,9 @@ fn not_found(name: &str) -> SpecError {
     }
 }
 
-/// Splits `section.field=value`; the value is TOML if it parses as such, else a string.
-fn split(set: &str) -> Result<(String, String, Value), SpecError> {
+/// Splits `section.field=value`; the value is TOML if it parses as such, else a string, and absent
+/// if empty, which takes the key out of the spec.
+fn split(set: &str) -> Result<(String, String, Option<Value>), SpecError> {
     let fault = |message: String, help: String| SpecError::Set {
         set: set.to_owned(),
         message,
@@ -178,7 +182,19 @@ fn split(set: &str) -> Result<(String, String, Value), SpecError> {
             format!("{meant}the sections are {}", SECTIONS.join(", ")),
         ));
     }
-    Ok((section.to_owned(), field.to_owned(), value(text.trim())))
+    let value = Some(text.trim()).filter(|text| !text.is_empty()).map(value);
+    if value.is_none() && !fields(section).iter().any(|known| known == field) {
+        let known = fields(section);
+        let meant = closest(field, known.iter().map(String::as_str));
+        return Err(fault(
+            format!("unknown field `{field}`"),
+            match meant {
+                Some(meant) => format!("did you mean `{section}.{meant}`?"),
+                None => format!("[{section}] has: {}", known.join(", ")),
+            },
+        ));
+    }
+    Ok((section.to_owned(), field.to_owned(), value))
 }
 
 fn value(text: &str) -> Value {
@@ -192,7 +208,11 @@ fn value(text: &str) -> Value {
 }
 
 /// The keys of a section, from what serde says about one that cannot exist.
-pub(super) fn fields(section: &str) -> Vec<String> {
+///
+/// ```
+/// assert!(fsdpsim::spec::fields("train").contains(&"seq_length".to_owned()));
+/// ```
+pub fn fields(section: &str) -> Vec<String> {
     let probe = format!("[{section}]\n\"?\" = 0\n");
     match toml::from_str::<Spec>(&probe) {
         Err(error) => backticked(error.message()).split_off(1),
@@ -243,15 +263,26 @@ fn remedy(message: &str, field: Option<&str>) -> String {
         return "add it; every key is described in the shipped specs (`fsdpsim models show NAME`)"
             .to_owned();
     }
-    if message.contains("expected a boolean") {
-        return "write true or false, without quotes".to_owned();
-    }
-    "correct the value; `fsdpsim models show dsv3-proxy` prints a complete example".to_owned()
+    let help = if message.contains("expected a boolean") {
+        "write true or false, without quotes"
+    } else if message.starts_with("duplicate key") {
+        "a key stands once in its section: remove one of the two"
+    } else if ["invalid", "unknown", "expected"]
+        .iter()
+        .any(|word| message.starts_with(word))
+    {
+        "correct the value; `fsdpsim models show dsv3-proxy` prints a complete example"
+    } else {
+        "this is not TOML: write `key = value`, text in quotes, sections in square brackets"
+    };
+    help.to_owned()
 }
 
 /// serde's message with the Rust names of types in words.
 fn in_words(message: &str) -> String {
     message
+        .replace(" as i128", "")
+        .replace(" as u128", "")
         .replace("expected u64", "expected an integer of at least 0")
         .replace("expected u8", "expected 0 or 1")
         .replace("expected f64", "expected a number")

@@ -19,8 +19,10 @@
 mod ddp;
 mod dtype;
 mod error;
+mod layer_freq;
 mod load;
 mod model;
+mod notes;
 mod sections;
 mod shipped;
 mod suggest;
@@ -34,10 +36,12 @@ use serde::{Deserialize, Serialize};
 pub use ddp::{DdpSpec, Fsdp, FsdpVersion, OuterSharding, ShardingStrategy, V2Build};
 pub use dtype::Dtype;
 pub use error::{SpecError, Violation};
+pub use layer_freq::MoeLayerFreq;
+pub use load::{SECTIONS, fields};
 pub use model::{
-    FlexBackend, LoadBalancing, MlaDims, ModelSpec, MoeLayerFreq, Normalization, RouterScore,
-    TokenDispatcher,
+    FlexBackend, LoadBalancing, MlaDims, ModelSpec, Normalization, RouterScore, TokenDispatcher,
 };
+pub use notes::Note;
 pub use sections::{CudaGraph, OptimizerKind, OptimizerSpec, ParallelSpec, RunSpec, TrainSpec};
 pub use shipped::{SHIPPED, ShippedSpec};
 pub use suggest::closest;

@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::dtype::Dtype;
+use super::layer_freq::MoeLayerFreq;
 
 /// `[model]`. Keys and defaults are those of Megatron's `TransformerConfig` (or of its command line
 /// where the class has none).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a section with its keys")]
 pub struct ModelSpec {
     /// Transformer layers.
     pub num_layers: u64,
@@ -46,7 +47,8 @@ pub struct ModelSpec {
     /// Experts that each token is sent to.
     #[serde(default = "two")]
     pub moe_router_topk: u64,
-    /// Which layers hold experts: every N-th from the first on, or one flag (0 or 1) a layer.
+    /// Which layers hold experts: every N-th from the first on, one flag (0 or 1) a layer, or
+    /// Megatron's expression for the flags, `"([0]*3+[1]*58)"`.
     pub moe_layer_freq: Option<MoeLayerFreq>,
     /// The first so many layers are dense, all others hold experts: `moe_layer_freq` as DeepSeek
     /// states it, which stays right when the number of layers changes.
@@ -183,19 +185,6 @@ impl ModelSpec {
             .filter(|&layer| self.is_moe_layer(layer))
             .count() as u64
     }
-}
-
-/// `moe_layer_freq`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected every how many layers one holds experts (an integer), or a list of 0 and 1, one a layer"
-)]
-pub enum MoeLayerFreq {
-    /// Layers 0, N, 2N, ... hold experts.
-    Every(u64),
-    /// One flag a layer: 1 holds experts, 0 is dense.
-    Pattern(Vec<u8>),
 }
 
 macro_rules! choice {

@@ -7,7 +7,7 @@ use super::model::choice;
 
 /// `[parallel]`: how many ranks, and how they are split.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a section with its keys")]
 pub struct ParallelSpec {
     /// Ranks (GPUs).
     pub world_size: u64,
@@ -30,7 +30,7 @@ pub struct ParallelSpec {
 
 /// `[train]`: what a step processes. One of `num_microbatches` and `global_batch_size` is enough.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a section with its keys")]
 pub struct TrainSpec {
     /// Tokens of a sequence.
     pub seq_length: u64,
@@ -45,7 +45,7 @@ pub struct TrainSpec {
 
 /// `[optimizer]`: keys and defaults of Megatron's `OptimizerConfig`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a section with its keys")]
 pub struct OptimizerSpec {
     /// Kind of optimizer.
     pub optimizer: OptimizerKind,
@@ -79,7 +79,7 @@ impl Default for OptimizerSpec {
 
 /// `[run]`: how the step is run and observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a section with its keys")]
 pub struct RunSpec {
     /// Steps whose times are reported.
     pub iterations: u64,

@@ -66,6 +66,10 @@ fn the_ways_to_say_which_layers_hold_experts_agree() {
     for layer in 0..4 {
         assert_eq!(by_count.is_moe_layer(layer), by_flags.is_moe_layer(layer));
     }
+    let sum = "moe_layer_freq = \"([0]*1+[1]*3)\"";
+    let by_sum = text.replace("moe_layer_freq = [0, 1, 1, 1]", sum);
+    let by_sum = Spec::parse("sum", &by_sum, &NO_SETS, None).expect("valid");
+    assert_eq!(by_sum.model, by_flags);
     let text = text.replace("moe_layer_freq = [0, 1, 1, 1]", "moe_layer_freq = 2");
     let every_second = Spec::parse("every", &text, &NO_SETS, None)
         .expect("valid")
@@ -88,6 +92,14 @@ fn sets_override_in_order_and_values_are_toml_or_else_strings() {
     assert_eq!(spec.model.moe_token_dispatcher_type, TokenDispatcher::Flex);
     assert_eq!(spec.optimizer.exp_avg_dtype, Dtype::Bf16);
     assert!(spec.ddp.overlap_grad_reduce);
+}
+
+#[test]
+fn an_empty_value_takes_the_field_out() {
+    let spec = proxy(&["model.first_k_dense_replace=", "model.moe_layer_freq=2"]).expect("valid");
+    assert_eq!(spec.model.moe_layers(), 2);
+    assert!(refusal(&["model.hidden_size="], None).contains("missing field `hidden_size`"));
+    assert!(refusal(&["model.hiden_size="], None).contains("did you mean `model.hidden_size`?"));
 }
 
 #[test]
@@ -216,6 +228,11 @@ fn impossible_combinations_are_refused_with_the_reason() {
             &["parallel.world_size=7"],
             v1,
             "a world of 7 ranks is not divisible by it (2)",
+        ),
+        (
+            &["parallel.world_size=12"],
+            v1,
+            "12 ranks do not fill nodes of 8 GPUs",
         ),
         (
             &["ddp.num_distributed_optimizer_instances=3"],

@@ -2,3 +2,4 @@
 
 mod architecture;
 mod cli_spec;
+mod knobs;

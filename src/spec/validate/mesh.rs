@@ -46,6 +46,13 @@ impl Spec {
             format!("a world of {world} ranks is not divisible by it ({ep})"),
             "choose a divisor of `parallel.world_size`",
         );
+        let node = parallel.gpus_per_node;
+        checks.unless(
+            world <= node || world.is_multiple_of(node),
+            "parallel.world_size",
+            format!("{world} ranks do not fill nodes of {node} GPUs"),
+            "choose a multiple of `parallel.gpus_per_node`, or change that",
+        );
         let instances = self.ddp.num_distributed_optimizer_instances;
         checks.unless(
             world.is_multiple_of(instances),
