@@ -1,6 +1,7 @@
 //! What a profiler should record for a Program: one sequence of items over both threads, each with
 //! the unrecorded host work that precedes it.
 
+use crate::cost::calibrated::operator_name;
 use crate::program::{ActionKind, HostWorkId, Phase, Program};
 
 /// One recorded operator of a Program, or one bare launch.
@@ -25,13 +26,6 @@ pub struct ExpectedItem {
 /// Whether a host class stands for work that no profiler event shows.
 pub fn is_unrecorded(class: &str) -> bool {
     class.ends_with("/python") || class.starts_with("cuda.")
-}
-
-/// The operator name in a class: what follows the first `/`, without the occurrence number.
-pub fn operator_name(class: &str) -> &str {
-    let name = class.split_once('/').map_or(class, |(_, name)| name);
-    let name = if name.is_empty() { class } else { name };
-    name.split_once('#').map_or(name, |(name, _)| name)
 }
 
 /// Items of rank class 0 in the order in which they run: the autograd thread's part stands where

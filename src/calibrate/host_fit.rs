@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::Program;
+use crate::program::{Phase, Program};
 
 use super::expected::is_unrecorded;
 use super::nnls::{Row, solve};
@@ -10,22 +10,22 @@ use super::recorded::Events;
 use super::samples::{Equation, StepSamples};
 
 /// Host time of a recorded event of each kind, and how much slower than the reference the host was.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Inflation {
     /// Extra host time of a recorded operator or annotation.
     pub operator_ns: f64,
     /// Extra host time of a recorded runtime call.
     pub runtime_ns: f64,
-    /// Recorded time over reference time once the events' cost is taken off.
-    pub slowness: f64,
+    /// Recorded time over reference time once the events' cost is taken off, by phase name.
+    pub slowness: BTreeMap<&'static str, f64>,
 }
 
 impl Inflation {
     /// Host time without the profiler, on the reference host.
-    fn plain(&self, ns: f64, events: Events) -> f64 {
+    fn plain(&self, ns: f64, events: Events, phase: Phase) -> f64 {
         let cost = self.operator_ns * f64::from(events.operators)
             + self.runtime_ns * f64::from(events.runtime);
-        (ns - cost) / self.slowness
+        (ns - cost) / self.slowness.get(phase.name()).copied().unwrap_or(1.0)
     }
 }
 
@@ -83,18 +83,12 @@ pub fn fit_classes(
     known_ns: &BTreeMap<String, f64>,
 ) -> BTreeMap<String, ClassCost> {
     let mut classes = operator_costs(steps);
-    let launches: Vec<f64> = steps
-        .iter()
-        .flat_map(|step| {
-            let one = Events { operators: 0, runtime: 1 };
-            step.samples
-                .launches
-                .values()
-                .flatten()
-                .map(move |&ns| step.inflation.plain(ns, one).max(0.0))
-        })
-        .collect();
-    let launch = centre(&mut launches.clone());
+    let mut launches: Vec<f64> = Vec::new();
+    for step in steps {
+        let plain = |call: &Equation| step.inflation.plain(call.ns, call.events, call.phase);
+        launches.extend(step.samples.launch_calls.iter().map(plain));
+    }
+    let launch = centre(&mut launches);
     for class in ["launch/runtime", "launch/driver", "launch/memcpy", "launch/memset"] {
         classes.insert(class.to_owned(), launch);
     }
@@ -118,7 +112,7 @@ fn operator_costs(steps: &[TracedStep<'_>]) -> BTreeMap<String, ClassCost> {
     for step in steps {
         for equation in &step.samples.operators {
             let class = &step.program.host_works[equation.works[0].index()].class;
-            let ns = step.inflation.plain(equation.ns, equation.events);
+            let ns = step.inflation.plain(equation.ns, equation.events, equation.phase);
             if equation.peers > 0 {
                 peer_rows.entry((class.clone(), equation.peers)).or_default().push(ns);
             } else {
@@ -166,7 +160,7 @@ fn fit_gaps(
     let mut grouped: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
     for step in steps {
         for equation in &step.samples.gaps {
-            let mut ns = step.inflation.plain(equation.ns, equation.events);
+            let mut ns = step.inflation.plain(equation.ns, equation.events, equation.phase);
             let mut key: BTreeMap<String, u32> = BTreeMap::new();
             for work in terms(step.program, equation) {
                 match known_ns.get(&work.0) {

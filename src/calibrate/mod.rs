@@ -3,12 +3,21 @@
 mod align;
 mod expected;
 mod host_fit;
+mod manifest;
 mod nnls;
 mod recorded;
+mod rows;
+mod run;
 mod samples;
+mod targets;
+mod trace_file;
 
 pub use align::align;
-pub use expected::{ExpectedItem, expected_items, is_unrecorded, operator_name};
+pub use expected::{ExpectedItem, expected_items, is_unrecorded};
 pub use host_fit::{ClassCost, Inflation, TracedStep, fit_classes};
+pub use manifest::{DataError, Manifest};
 pub use recorded::{Events, HostEvent, RecordedItem, recorded_items};
+pub use rows::{Row, Variant, median, read_rows};
+pub use run::{Calibrated, PhaseReport, StepReport, calibrate};
 pub use samples::{Equation, StepSamples, step_samples};
+pub use targets::{Targets, pooled_ratio, targets};

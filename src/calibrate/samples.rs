@@ -30,8 +30,8 @@ pub struct StepSamples {
     pub gaps: Vec<Equation>,
     /// Operators: their own time without launches.
     pub operators: Vec<Equation>,
-    /// Launch calls by host class.
-    pub launches: BTreeMap<String, Vec<f64>>,
+    /// Launch calls, one equation each.
+    pub launch_calls: Vec<Equation>,
     /// Host time of all items.
     pub total_ns: f64,
     /// Host time that found its place in the Program, by phase name.
@@ -89,7 +89,7 @@ pub fn step_samples(program: &Program, recorded: &[RecordedItem]) -> StepSamples
         works.extend(&item.before);
         let extra = &recorded[next_recorded..r];
         next_recorded = r + 1;
-        samples.add(program, item, &recorded[r], works, extra, previous);
+        samples.add(item, &recorded[r], works, extra, previous);
         previous = Some(item);
     }
     samples
@@ -98,7 +98,6 @@ pub fn step_samples(program: &Program, recorded: &[RecordedItem]) -> StepSamples
 impl StepSamples {
     fn add(
         &mut self,
-        program: &Program,
         item: &ExpectedItem,
         recorded: &RecordedItem,
         mut works: Vec<HostWorkId>,
@@ -132,8 +131,15 @@ impl StepSamples {
             events: recorded.gap_events,
             phase: item.phase,
         });
-        for ns in &recorded.launch_ns {
-            self.launches.entry("launch".to_owned()).or_default().push(*ns);
+        if !item.collective {
+            let call = |&ns: &f64| Equation {
+                works: Vec::new(),
+                peers: 0,
+                ns,
+                events: Events { operators: 0, runtime: 1 },
+                phase: item.phase,
+            };
+            self.launch_calls.extend(recorded.launch_ns.iter().map(call));
         }
         let Some(work) = item.work else { return };
         let mut equation = Equation {
@@ -153,7 +159,6 @@ impl StepSamples {
             equation.events.operators += extra_events.operators;
             equation.events.runtime += extra_events.runtime;
         }
-        let _ = program;
         self.operators.push(equation);
     }
 }

@@ -1,5 +1,8 @@
 //! How long each action takes. A cost model knows no order: it prices descriptions one at a time.
 
+pub mod calibrated;
+pub mod calibration;
+
 use crate::program::{CollectiveCall, Communicator, HostWork, Kernel};
 use crate::units::Ns;
 
