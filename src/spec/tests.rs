@@ -230,6 +230,28 @@ fn impossible_combinations_are_refused_with_the_reason() {
             "a world of 7 ranks is not divisible by it (2)",
         ),
         (
+            &[
+                "model.hidden_size=1048573",
+                "model.ffn_hidden_size=1048571",
+                "model.q_lora_rank=1048561",
+            ],
+            v1,
+            "no small common multiple to align a flat buffer to",
+        ),
+        (
+            &[
+                "model.hidden_size=16777216",
+                "model.ffn_hidden_size=16777216",
+            ],
+            v1,
+            "a rank would hold",
+        ),
+        (
+            &["train.num_microbatches=100000"],
+            v1,
+            "more than a step can hold",
+        ),
+        (
             &["parallel.world_size=12"],
             v1,
             "12 ranks do not fill nodes of 8 GPUs",

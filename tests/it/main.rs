@@ -1,5 +1,6 @@
 //! All integration tests, in one binary so that they link once.
 
+mod any_spec;
 mod architecture;
 mod cli_spec;
 mod knobs;

@@ -53,6 +53,7 @@ impl Spec {
             return checks.0;
         }
         self.check_sizes(&mut checks);
+        self.check_rows(&mut checks);
         self.check_model(&mut checks);
         self.check_moe(&mut checks);
         self.check_mesh(&mut checks);

@@ -8,6 +8,16 @@ use super::{Checks, MAX_COUNT, MAX_ELEMENTS};
 const MAX_DIMENSION: u64 = 1 << 24;
 /// Most ranks.
 const MAX_RANKS: u64 = 1 << 20;
+/// Most parameters of a rank: thousands of times what a device holds, but the optimizer's launches,
+/// one for every few million, can still be listed.
+const MAX_RANK_ELEMENTS: u64 = 1 << 42;
+/// Largest common multiple of row sizes in a flat buffer.
+const MAX_CHUNK: u64 = 1 << 36;
+/// Most layers times microbatches: a step of some tens of millions of actions.
+const MAX_LAYER_PASSES: u64 = 1 << 15;
+/// Most parameter tensors times microbatches.
+const MAX_TENSOR_PASSES: u64 = 1 << 22;
+
 impl Spec {
     pub(super) fn check_ranges(&self, checks: &mut Checks) {
         let (model, parallel, train) = (&self.model, &self.parallel, &self.train);
@@ -94,20 +104,96 @@ impl Spec {
             format!("{tokens} tokens of width {widest} are more elements than any device holds"),
             "use a smaller `seq_length` or `micro_batch_size`",
         );
-        let heads = u128::from(model.num_attention_heads);
-        let head = model
-            .qk_head_dim
-            .unwrap_or(0)
-            .max(model.v_head_dim.unwrap_or(0));
-        let largest = u128::from(widest).max(heads * u128::from(head.max(model.head_dim())));
+        let elements = self.rank_elements();
         checks.unless(
-            largest * u128::from(model.hidden_size) <= u128::from(MAX_ELEMENTS),
+            elements <= u128::from(MAX_RANK_ELEMENTS),
             "model.hidden_size",
+            format!("a rank would hold {elements:.1e} parameters"),
+            "check the sizes in [model], or raise `parallel.expert_model_parallel_size`",
+        );
+        let passes = model.num_layers.saturating_mul(self.num_microbatches());
+        let tensors = model
+            .num_layers
+            .saturating_mul(20 + 2 * self.local_experts())
+            .saturating_mul(self.num_microbatches());
+        checks.unless(
+            passes <= MAX_LAYER_PASSES && tensors <= MAX_TENSOR_PASSES,
+            "train.num_microbatches",
             format!(
-                "a parameter of {largest} x {} is absurdly large",
-                model.hidden_size
+                "{} microbatches of {} layers with {} experts a rank are more than a step can hold",
+                self.num_microbatches(),
+                model.num_layers,
+                self.local_experts()
             ),
-            "check the sizes in [model]",
+            "use fewer: every further microbatch costs what the last one did",
         );
     }
+
+    /// Roughly, and not too few, the parameters of a rank.
+    fn rank_elements(&self) -> u128 {
+        let model = &self.model;
+        let wide = |value: u64| u128::from(value);
+        let hidden = wide(model.hidden_size);
+        let attention = match model.mla() {
+            Some(mla) => {
+                let rank = wide(mla.kv_lora_rank) + wide(mla.q_lora_rank.unwrap_or(0));
+                let head = wide(mla.qk_head_dim) + wide(mla.qk_pos_emb_head_dim);
+                let width = wide(model.num_attention_heads) * (head + wide(mla.v_head_dim));
+                width * (hidden + rank) + hidden * (rank + wide(mla.qk_pos_emb_head_dim))
+            }
+            None => {
+                let heads = 2 * wide(model.num_attention_heads) + 2 * wide(model.query_groups());
+                heads * wide(model.head_dim()) * hidden
+            }
+        };
+        let dense = 3 * hidden * wide(model.ffn_hidden_size);
+        let shared = model.moe_shared_expert_intermediate_size.unwrap_or(0);
+        let local = wide(self.local_experts()) * wide(model.expert_ffn_hidden_size());
+        let experts = 3 * hidden * (local + wide(shared));
+        let router = hidden * wide(model.num_moe_experts.unwrap_or(0));
+        let layer = attention + dense.max(experts + router);
+        wide(model.num_layers) * layer + 2 * wide(model.vocab_size) * hidden
+    }
+
+    /// Flat buffers are padded to the least common multiple of their tensors' row sizes; rows
+    /// without common factors make that absurd, and would overflow it.
+    pub(super) fn check_rows(&self, checks: &mut Checks) {
+        let model = &self.model;
+        let head = model.mla().map_or(model.head_dim(), |mla| mla.v_head_dim);
+        let attention = [
+            model.hidden_size,
+            model.num_attention_heads * head,
+            model.q_lora_rank.unwrap_or(1),
+            model.kv_lora_rank.unwrap_or(1),
+        ];
+        let shared = model.moe_shared_expert_intermediate_size.unwrap_or(1);
+        let experts = model
+            .num_moe_experts
+            .map_or(1, |_| model.expert_ffn_hidden_size());
+        let groups = [
+            ("model.ffn_hidden_size", [model.ffn_hidden_size, 1]),
+            ("model.moe_ffn_hidden_size", [shared, experts]),
+        ];
+        for (key, more) in groups {
+            let rows = attention.iter().chain(&more).filter(|&&row| row > 1);
+            let multiple = rows.clone().try_fold(1u64, |multiple, &row| {
+                let factor = row / gcd(multiple, row);
+                multiple.checked_mul(factor).filter(|&m| m <= MAX_CHUNK)
+            });
+            let rows: Vec<String> = rows.map(u64::to_string).collect();
+            checks.unless(
+                multiple.is_some(),
+                key,
+                format!(
+                    "rows of {} elements have no small common multiple to align a flat buffer to",
+                    rows.join(", ")
+                ),
+                "choose sizes with large common factors, such as multiples of 64",
+            );
+        }
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
