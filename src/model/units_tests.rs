@@ -115,20 +115,25 @@ fn ddp_has_one_bucket_a_buffer_unless_reduction_overlaps() {
 }
 
 #[test]
-fn padding_of_the_proxy() {
-    // Row sizes of the dense layer: 2816 (fc2), 1024, 512; their least common multiple is 11264.
+fn buffers_have_the_measured_sizes() {
+    // Sizes of the all-gathers in the annotated traces of both versions: gathered, shard.
+    let measured = [
+        ("root", 65_544_192, 8_193_024),
+        ("layers.0", 12_705_792, 1_588_224),
+        ("layers.1", 5_611_520, 701_440),
+        ("layers.1.experts", 25_165_824, 6_291_456),
+    ];
     for fsdp in [Fsdp::V1, Fsdp::V2] {
-        let (_, _, groups) = groups("dsv3-proxy", fsdp, &[]);
-        let dense = &groups[1];
-        assert_eq!(dense.layout.chunk, 11264);
-        assert!(dense.layout.size >= dense.numel());
-        assert_eq!(dense.layout.size % (11264 * 8), 0);
-        let experts = &groups[3];
-        assert_eq!(
-            experts.layout.size,
-            experts.numel(),
-            "whole chunks: no padding"
-        );
+        let (spec, _, groups) = groups("dsv3-proxy", fsdp, &[]);
+        let mesh = Mesh::new(&spec);
+        for (group, (name, gathered, shard)) in groups.iter().zip(measured) {
+            let (inner, _) = mesh.sizes(group.experts);
+            assert_eq!(group.name, name);
+            assert_eq!(group.layout.size, gathered, "{fsdp} {name}");
+            assert_eq!(group.layout.size / inner, shard, "{fsdp} {name}");
+        }
+        // Row sizes of the dense layer: 2816 (fc2), 1024, 512.
+        assert_eq!(groups[1].layout.chunk, 11264);
     }
 }
 
