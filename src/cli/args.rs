@@ -16,7 +16,7 @@ pub struct SpecArgs {
     /// takes the field out.
     #[arg(long, value_name = "SECTION.FIELD=VALUE")]
     pub set: Vec<String>,
-    /// Data-parallel implementation, instead of the one in the spec's [ddp].
+    /// Data-parallel implementation, instead of the one in the spec's `[ddp]`.
     #[arg(long, value_parser = fsdp_parser())]
     pub fsdp: Option<Fsdp>,
 }
@@ -45,7 +45,7 @@ pub struct CalibrationArgs {
     pub calibration: Option<String>,
 }
 
-/// `--seed` and `--iterations`, which override the spec's [run].
+/// `--seed` and `--iterations`, which override the spec's `[run]`.
 #[derive(Debug, Clone, Args)]
 pub struct RepeatArgs {
     /// Seed of the host's jitter.

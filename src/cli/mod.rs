@@ -8,7 +8,7 @@
 //!   is wrong, 3 data could not be read or written.
 //! - Errors read `error: ...`, `caused by: ...`, `help: ...`.
 //!
-//! To add a subcommand, write `NAME.rs` with `Args` and `run`, and add a line to [`Command`] and one
+//! To add a subcommand, write `NAME.rs` with `Args` and `run`, and add a line to `Command` and one
 //! to `dispatch`.
 
 mod args;
