@@ -70,11 +70,19 @@ pub fn centre(samples: &mut [f64]) -> ClassCost {
     let kept: Vec<f64> = samples.iter().copied().filter(|&ns| ns <= limit).collect();
     let count = kept.len().max(1) as f64;
     let ns = (kept.iter().sum::<f64>() / count).max(0.0);
-    let logs: Vec<f64> = kept.iter().filter(|&&ns| ns > 1.0).map(|ns| ns.ln()).collect();
+    let logs: Vec<f64> = kept
+        .iter()
+        .filter(|&&ns| ns > 1.0)
+        .map(|ns| ns.ln())
+        .collect();
     let mean_log = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
     let variance =
         logs.iter().map(|log| (log - mean_log).powi(2)).sum::<f64>() / logs.len().max(2) as f64;
-    ClassCost { ns, log_sigma: variance.sqrt(), samples: samples.len() as u32 }
+    ClassCost {
+        ns,
+        log_sigma: variance.sqrt(),
+        samples: samples.len() as u32,
+    }
 }
 
 /// Fits every class. `known_ns` fixes classes that microbenchmarks measured.
@@ -82,16 +90,7 @@ pub fn fit_classes(
     steps: &[TracedStep<'_>],
     known_ns: &BTreeMap<String, f64>,
 ) -> BTreeMap<String, ClassCost> {
-    let mut classes = operator_costs(steps);
-    let mut launches: Vec<f64> = Vec::new();
-    for step in steps {
-        let plain = |call: &Equation| step.inflation.plain(call.ns, call.events, call.phase);
-        launches.extend(step.samples.launch_calls.iter().map(plain));
-    }
-    let launch = centre(&mut launches);
-    for class in ["launch/runtime", "launch/driver", "launch/memcpy", "launch/memset"] {
-        classes.insert(class.to_owned(), launch);
-    }
+    let mut classes = operator_costs(steps, known_ns);
     let gaps = fit_gaps(steps, known_ns);
     for (class, gap) in gaps {
         let cost = classes.entry(class).or_default();
@@ -100,28 +99,50 @@ pub fn fit_classes(
         cost.log_sigma = cost.log_sigma.max(gap.log_sigma);
     }
     for (class, &ns) in known_ns {
-        classes.insert(class.clone(), ClassCost { ns, log_sigma: 0.0, samples: 1 });
+        classes.insert(
+            class.clone(),
+            ClassCost {
+                ns,
+                log_sigma: 0.0,
+                samples: 1,
+            },
+        );
     }
     classes
 }
 
 /// Own time of every operator class; collectives get a part per peer.
-fn operator_costs(steps: &[TracedStep<'_>]) -> BTreeMap<String, ClassCost> {
+fn operator_costs(
+    steps: &[TracedStep<'_>],
+    known_ns: &BTreeMap<String, f64>,
+) -> BTreeMap<String, ClassCost> {
+    let launch_ns = known_ns.get("launch/runtime").copied().unwrap_or(0.0);
     let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut peer_rows: BTreeMap<(String, u32), Vec<f64>> = BTreeMap::new();
     for step in steps {
         for equation in &step.samples.operators {
-            let class = &step.program.host_works[equation.works[0].index()].class;
-            let ns = step.inflation.plain(equation.ns, equation.events, equation.phase);
+            let Some(work) = equation.works.first() else {
+                continue;
+            };
+            let class = &step.program.host_works[work.index()].class;
+            let ns = step
+                .inflation
+                .plain(equation.ns, equation.events, equation.phase)
+                - launch_ns * f64::from(equation.launches);
             if equation.peers > 0 {
-                peer_rows.entry((class.clone(), equation.peers)).or_default().push(ns);
+                peer_rows
+                    .entry((class.clone(), equation.peers))
+                    .or_default()
+                    .push(ns);
             } else {
                 samples.entry(class.clone()).or_default().push(ns);
             }
         }
     }
-    let mut costs: BTreeMap<String, ClassCost> =
-        samples.into_iter().map(|(class, mut list)| (class, centre(&mut list))).collect();
+    let mut costs: BTreeMap<String, ClassCost> = samples
+        .into_iter()
+        .map(|(class, mut list)| (class, centre(&mut list)))
+        .collect();
     // Base per class and one cost per peer shared by all classes.
     let names: Vec<String> = peer_rows.keys().map(|(class, _)| class.clone()).collect();
     let mut unknowns: Vec<String> = names;
@@ -133,19 +154,42 @@ fn operator_costs(steps: &[TracedStep<'_>]) -> BTreeMap<String, ClassCost> {
         .map(|((class, peers), list)| {
             let cost = centre(list);
             spread.insert(class.clone(), cost);
-            let index = unknowns.iter().position(|known| known == class).unwrap_or(peer);
+            let index = unknowns
+                .iter()
+                .position(|known| known == class)
+                .unwrap_or(peer);
             let terms = vec![(index, 1.0), (peer, f64::from(*peers))];
-            Row { terms, value: cost.ns, weight: f64::from(cost.samples) }
+            Row {
+                terms,
+                value: cost.ns,
+                weight: f64::from(cost.samples),
+            }
         })
         .collect();
     let x = solve(&rows, peer + 1, 0.0);
     for (index, class) in unknowns.into_iter().enumerate() {
-        let ClassCost { log_sigma, samples, .. } = spread.get(&class).copied().unwrap_or_default();
-        costs.insert(class, ClassCost { ns: x[index], log_sigma, samples });
+        let ClassCost {
+            log_sigma, samples, ..
+        } = spread.get(&class).copied().unwrap_or_default();
+        costs.insert(
+            class,
+            ClassCost {
+                ns: x[index],
+                log_sigma,
+                samples,
+            },
+        );
     }
     if !rows.is_empty() {
         let samples = rows.iter().map(|row| row.weight as u32).sum();
-        costs.insert("c10d.peer".to_owned(), ClassCost { ns: x[peer], log_sigma: 0.0, samples });
+        costs.insert(
+            "c10d.peer".to_owned(),
+            ClassCost {
+                ns: x[peer],
+                log_sigma: 0.0,
+                samples,
+            },
+        );
     }
     costs
 }
@@ -160,7 +204,9 @@ fn fit_gaps(
     let mut grouped: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
     for step in steps {
         for equation in &step.samples.gaps {
-            let mut ns = step.inflation.plain(equation.ns, equation.events, equation.phase);
+            let mut ns = step
+                .inflation
+                .plain(equation.ns, equation.events, equation.phase);
             let mut key: BTreeMap<String, u32> = BTreeMap::new();
             for work in terms(step.program, equation) {
                 match known_ns.get(&work.0) {
@@ -168,7 +214,10 @@ fn fit_gaps(
                     None => *key.entry(work.0).or_default() += work.1,
                 }
             }
-            grouped.entry(key.into_iter().collect()).or_default().push(ns);
+            grouped
+                .entry(key.into_iter().collect())
+                .or_default()
+                .push(ns);
         }
     }
     let mut costs: BTreeMap<String, ClassCost> = BTreeMap::new();
@@ -201,7 +250,11 @@ fn fit_gaps(
             terms.push((unknown, f64::from(*count)));
         }
         if !terms.is_empty() {
-            rows.push(Row { terms, value, weight: f64::from(cost.samples) });
+            rows.push(Row {
+                terms,
+                value,
+                weight: f64::from(cost.samples),
+            });
         }
     }
     let x = solve(&rows, unknowns.len(), RIDGE);
@@ -213,7 +266,14 @@ fn fit_gaps(
         }
     }
     for ((class, ns), (samples, log_sigma)) in unknowns.into_iter().zip(x).zip(seen) {
-        costs.insert(class, ClassCost { ns, log_sigma, samples });
+        costs.insert(
+            class,
+            ClassCost {
+                ns,
+                log_sigma,
+                samples,
+            },
+        );
     }
     costs
 }

@@ -86,6 +86,8 @@ pub struct TraceEntry {
     /// Overrides of the spec.
     #[serde(default)]
     pub set: Vec<String>,
+    /// Median plain step of the recording process, if it stepped without the profiler too.
+    pub plain_ms: Option<f64>,
 }
 
 /// Measured steps.
@@ -123,14 +125,19 @@ pub enum DataError {
 impl DataError {
     /// Shorthand for a malformed file.
     pub fn malformed(path: &Path, detail: impl Into<String>) -> Self {
-        DataError::Malformed { path: path.display().to_string(), detail: detail.into() }
+        DataError::Malformed {
+            path: path.display().to_string(),
+            detail: detail.into(),
+        }
     }
 }
 
 /// Reads a text file.
 pub fn read_text(path: &Path) -> Result<String, DataError> {
-    std::fs::read_to_string(path)
-        .map_err(|source| DataError::Unreadable { path: path.display().to_string(), source })
+    std::fs::read_to_string(path).map_err(|source| DataError::Unreadable {
+        path: path.display().to_string(),
+        source,
+    })
 }
 
 impl Manifest {

@@ -27,7 +27,12 @@ pub fn solve(rows: &[Row], unknowns: usize, ridge: f64) -> Vec<f64> {
     }
     let curvature: Vec<f64> = columns
         .iter()
-        .map(|column| column.iter().map(|&(row, c)| rows[row].weight * c * c).sum::<f64>())
+        .map(|column| {
+            column
+                .iter()
+                .map(|&(row, c)| rows[row].weight * c * c)
+                .sum::<f64>()
+        })
         .collect();
     let mut x = vec![0.0; unknowns];
     let mut residual: Vec<f64> = rows.iter().map(|row| row.value).collect();
@@ -64,15 +69,24 @@ mod tests {
     use super::*;
 
     fn row(terms: &[(usize, f64)], value: f64) -> Row {
-        Row { terms: terms.to_vec(), value, weight: 1.0 }
+        Row {
+            terms: terms.to_vec(),
+            value,
+            weight: 1.0,
+        }
     }
 
     #[test]
     fn base_and_slope_are_recovered() {
-        let rows: Vec<Row> =
-            [3.0, 11.0, 12.0, 32.0].iter().map(|&n| row(&[(0, 1.0), (1, n)], 40.0 + 7.0 * n)).collect();
+        let rows: Vec<Row> = [3.0, 11.0, 12.0, 32.0]
+            .iter()
+            .map(|&n| row(&[(0, 1.0), (1, n)], 40.0 + 7.0 * n))
+            .collect();
         let x = solve(&rows, 2, 0.0);
-        assert!((x[0] - 40.0).abs() < 0.1 && (x[1] - 7.0).abs() < 0.01, "{x:?}");
+        assert!(
+            (x[0] - 40.0).abs() < 0.1 && (x[1] - 7.0).abs() < 0.01,
+            "{x:?}"
+        );
     }
 
     #[test]

@@ -29,8 +29,13 @@ impl HostEvent {
     }
 
     fn is_launch(&self) -> bool {
-        const LAUNCHES: [&str; 5] =
-            ["cudaLaunch", "cuLaunch", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaGraphLaunch"];
+        const LAUNCHES: [&str; 5] = [
+            "cudaLaunch",
+            "cuLaunch",
+            "cudaMemcpyAsync",
+            "cudaMemsetAsync",
+            "cudaGraphLaunch",
+        ];
         self.runtime && LAUNCHES.iter().any(|prefix| self.name.starts_with(prefix))
     }
 
@@ -88,8 +93,7 @@ impl Events {
 
 /// Items of the window `[start_ns, end_ns)`, in order of start.
 pub fn recorded_items(events: &[HostEvent], start_ns: i64, end_ns: i64) -> Vec<RecordedItem> {
-    let inside =
-        |event: &&HostEvent| event.start_ns >= start_ns && event.end_ns() <= end_ns;
+    let inside = |event: &&HostEvent| event.start_ns >= start_ns && event.end_ns() <= end_ns;
     let mut threads: std::collections::BTreeMap<u64, Vec<&HostEvent>> = Default::default();
     for event in events.iter().filter(inside) {
         threads.entry(event.thread).or_default().push(event);
@@ -122,10 +126,18 @@ fn thread_pieces(events: &[&HostEvent], pieces: &mut Vec<Piece>) {
         if event.is_transparent() || bare {
             let end_ns = if bare { event.end_ns() } else { event.start_ns };
             let item = None;
-            pieces.push(Piece { item, events: own, start_ns: event.start_ns, end_ns });
+            pieces.push(Piece {
+                item,
+                events: own,
+                start_ns: event.start_ns,
+                end_ns,
+            });
             continue;
         }
-        let mut item = RecordedItem { name: event.name.clone(), ..Default::default() };
+        let mut item = RecordedItem {
+            name: event.name.clone(),
+            ..Default::default()
+        };
         let mut outside_ns = 0;
         if event.is_launch() {
             item.launch_ns.push(event.duration_ns as f64);
@@ -151,7 +163,12 @@ fn thread_pieces(events: &[&HostEvent], pieces: &mut Vec<Piece>) {
         }
         item.self_ns = event.duration_ns.saturating_sub(outside_ns) as f64;
         let (start_ns, end_ns) = (event.start_ns, event.end_ns());
-        pieces.push(Piece { item: Some(item), events: Events::default(), start_ns, end_ns });
+        pieces.push(Piece {
+            item: Some(item),
+            events: Events::default(),
+            start_ns,
+            end_ns,
+        });
     }
 }
 

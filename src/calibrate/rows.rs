@@ -69,7 +69,10 @@ impl Row {
             format!("model.num_moe_experts={}", self.experts),
         ];
         if self.outer > 1 {
-            sets.push(format!("ddp.num_distributed_optimizer_instances={}", self.outer));
+            sets.push(format!(
+                "ddp.num_distributed_optimizer_instances={}",
+                self.outer
+            ));
             sets.push("ddp.outer_dp_sharding_strategy=optim".to_owned());
         }
         sets
@@ -77,20 +80,32 @@ impl Row {
 
     /// Name for tables.
     pub fn name(&self) -> String {
-        let machine = if self.machine.is_empty() { "" } else { self.machine.as_str() };
-        format!("{} mb{} {machine}", self.tag, self.mb).trim_end().to_owned()
+        let machine = if self.machine.is_empty() {
+            ""
+        } else {
+            self.machine.as_str()
+        };
+        format!("{} mb{} {machine}", self.tag, self.mb)
+            .trim_end()
+            .to_owned()
     }
 
     /// Step-by-step ratios of two variants, if both were measured.
     pub fn ratios(&self, numerator: &str, denominator: &str) -> Option<Vec<f64>> {
-        let (a, b) = (self.variants.get(numerator)?, self.variants.get(denominator)?);
+        let (a, b) = (
+            self.variants.get(numerator)?,
+            self.variants.get(denominator)?,
+        );
         let rounds = a.step_ms.iter().zip(&b.step_ms);
         Some(rounds.filter_map(|(a, b)| Some((*a)? / (*b)?)).collect())
     }
 
     fn matches(&self, name: &RowName) -> bool {
         self.tag == name.tag
-            && name.machine.as_ref().is_none_or(|machine| *machine == self.machine)
+            && name
+                .machine
+                .as_ref()
+                .is_none_or(|machine| *machine == self.machine)
             && name.mb.is_none_or(|mb| mb == self.mb)
     }
 }
@@ -126,9 +141,8 @@ fn read_entry(folder: &Path, entry: &RowsEntry, rows: &mut Vec<Row>) -> Result<(
 
 /// The row that `name` names.
 pub fn find_row<'a>(rows: &'a [Row], name: &RowName) -> Option<&'a Row> {
-    rows.iter().find(|row| {
-        row.matches(name) && name.file.as_ref().is_none_or(|file| *file == row.file)
-    })
+    rows.iter()
+        .find(|row| row.matches(name) && name.file.as_ref().is_none_or(|file| *file == row.file))
 }
 
 /// The median; 0 of nothing.

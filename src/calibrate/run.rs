@@ -14,6 +14,7 @@ use crate::spec::{Fsdp, Spec};
 
 use super::host_fit::{ClassCost, Inflation, TracedStep, fit_classes};
 use super::manifest::{DataError, Manifest, TraceEntry, read_text};
+use super::reconcile::{Factors, reconcile};
 use super::recorded::recorded_items;
 use super::rows::{Row, median, read_rows};
 use super::samples::{StepSamples, step_samples};
@@ -29,6 +30,8 @@ pub struct Calibrated {
     pub steps: Vec<StepReport>,
     /// Plain phase time against the fitted one, per implementation.
     pub phases: Vec<PhaseReport>,
+    /// Factors that brought classes and totals together, by family and phase.
+    pub factors: Factors,
 }
 
 /// How one recorded step was used.
@@ -92,8 +95,13 @@ pub fn calibrate(folder: &Path) -> Result<Calibrated, DataError> {
             },
         });
     }
-    let classes = fit_classes(&steps, &known);
-    let phases = phase_reports(&manifest, &classes, &targets)?;
+    let mut classes = fit_classes(&steps, &known);
+    let mut programs = Vec::new();
+    for fsdp in [Fsdp::Ddp, Fsdp::V1, Fsdp::V2] {
+        programs.push((fsdp.name(), program(&manifest, fsdp, &[])?));
+    }
+    let factors = reconcile(&mut classes, &known, &programs, &targets);
+    let phases = phase_reports(&programs, &classes, &targets);
     let calibration = Calibration {
         schema_version: SCHEMA_VERSION,
         provenance: provenance(&manifest, &reports, &phases),
@@ -102,10 +110,18 @@ pub fn calibrate(folder: &Path) -> Result<Calibrated, DataError> {
             recorded_operator_ns: event_cost.0.round(),
             recorded_runtime_ns: event_cost.1.round(),
             jitter: jitter(&rows),
-            classes: classes.into_iter().map(|(name, cost)| (name, rounded(cost))).collect(),
+            classes: classes
+                .into_iter()
+                .map(|(name, cost)| (name, rounded(cost)))
+                .collect(),
         },
     };
-    Ok(Calibrated { calibration, steps: reports, phases })
+    Ok(Calibrated {
+        calibration,
+        steps: reports,
+        phases,
+        factors,
+    })
 }
 
 /// Whole nanoseconds and two digits of spread: what the samples support, and a short file.
@@ -152,33 +168,47 @@ struct HostOp {
 
 /// Classes whose cost a microbenchmark gives: stream and event calls, nvtx ranges. Traces show them
 /// inside gaps only, where they cannot be told from the Python around them.
-fn known_classes(
-    folder: &Path,
-    manifest: &Manifest,
-) -> Result<BTreeMap<String, f64>, DataError> {
+fn known_classes(folder: &Path, manifest: &Manifest) -> Result<BTreeMap<String, f64>, DataError> {
     let path = folder.join(&manifest.preset.host_ops);
     let mut measured = BTreeMap::new();
     for (number, line) in read_text(&path)?.lines().enumerate() {
-        let op: HostOp = serde_json::from_str(line)
-            .map_err(|error| DataError::malformed(&path, format!("line {}: {error}", number + 1)))?;
+        let op: HostOp = serde_json::from_str(line).map_err(|error| {
+            DataError::malformed(&path, format!("line {}: {error}", number + 1))
+        })?;
         if let Some(us) = op.us_median {
             measured.entry(op.name).or_insert(us * 1e3);
         }
     }
     let find = |name: &str| {
         measured.get(name).copied().ok_or_else(|| {
-            DataError::malformed(&path, format!("no line with name {name:?}, which is needed"))
+            DataError::malformed(
+                &path,
+                format!("no line with name {name:?}, which is needed"),
+            )
         })
     };
     let wait_event = find("stream.wait_event")?;
+    // What an operator with one kernel costs beyond one that only makes a view.
+    let launch = find("aten.add_")? - find("aten.narrow")?;
     Ok(BTreeMap::from([
+        ("launch/runtime".to_owned(), launch),
+        ("launch/driver".to_owned(), launch),
+        ("launch/memcpy".to_owned(), launch),
+        ("launch/memset".to_owned(), launch),
+        ("launch/alltoall".to_owned(), 0.0),
         ("cuda.wait_event".to_owned(), wait_event),
         ("cuda.wait_stream/wait".to_owned(), wait_event),
-        ("cuda.wait_stream/record".to_owned(), find("stream.wait_stream")? - wait_event),
+        (
+            "cuda.wait_stream/record".to_owned(),
+            find("stream.wait_stream")? - wait_event,
+        ),
         ("cuda.event_record".to_owned(), find("event.new_record")?),
         ("v2.nvtx/python".to_owned(), find("nvtx.push_pop")?),
     ]))
 }
+
+/// Weight of a recording process's own plain steps against one phase of its recording.
+const PLAIN_WEIGHT: f64 = 10.0;
 
 /// Extra host time of a recorded operator and of a recorded runtime call, by least squares over the
 /// phases of all recorded steps: recorded = slowness · plain + events · cost, with one slowness a
@@ -186,16 +216,30 @@ fn known_classes(
 fn event_cost(traced: &[Traced], targets: &Targets) -> (f64, f64) {
     let mut rows = Vec::new();
     for (index, trace) in traced.iter().enumerate() {
-        let Some(plain) = targets.phase_ms.get(trace.entry.fsdp.name()) else { continue };
+        let Some(plain) = targets.phase_ms.get(trace.entry.fsdp.name()) else {
+            continue;
+        };
         for (phase, (ns, operators, runtime)) in phase_sums(&trace.samples) {
-            let Some(plain_ms) = plain.get(phase).filter(|&&ms| ms > 3.0) else { continue };
+            let Some(plain_ms) = plain.get(phase).filter(|&&ms| ms > 3.0) else {
+                continue;
+            };
             // Relative errors matter: weigh by the inverse square of the plain time.
-            let terms = vec![
-                (0, operators),
-                (1, runtime),
-                (2 + index, plain_ms * 1e6),
-            ];
-            rows.push(super::nnls::Row { terms, value: ns, weight: (plain_ms * 1e6).powi(-2) });
+            let terms = vec![(0, operators), (1, runtime), (2 + index, plain_ms * 1e6)];
+            rows.push(super::nnls::Row {
+                terms,
+                value: ns,
+                weight: (plain_ms * 1e6).powi(-2),
+            });
+        }
+        // Plain steps of the recording process itself tell how fast its host was.
+        if let Some(plain_ms) = trace.entry.plain_ms {
+            let reference: f64 = plain.values().sum();
+            let (terms, value) = (vec![(2 + index, 1.0)], plain_ms / reference);
+            rows.push(super::nnls::Row {
+                terms,
+                value,
+                weight: PLAIN_WEIGHT,
+            });
         }
     }
     let x = super::nnls::solve(&rows, 2 + traced.len(), 0.0);
@@ -205,7 +249,7 @@ fn event_cost(traced: &[Traced], targets: &Targets) -> (f64, f64) {
 /// Host time and recorded events of each phase.
 fn phase_sums(samples: &StepSamples) -> BTreeMap<&'static str, (f64, f64, f64)> {
     let mut sums: BTreeMap<&'static str, (f64, f64, f64)> = BTreeMap::new();
-    for equation in samples.operators.iter().chain(&samples.gaps).chain(&samples.launch_calls) {
+    for equation in samples.operators.iter().chain(&samples.gaps) {
         let sum = sums.entry(equation.phase.name()).or_default();
         sum.0 += equation.ns;
         sum.1 += f64::from(equation.events.operators);
@@ -231,10 +275,23 @@ fn slowness(
     let whole_plain: f64 = plain.map_or(0.0, |plain| plain.values().sum::<f64>() * 1e6);
     sums.into_iter()
         .map(|(phase, sum)| {
-            let plain_ns = plain.and_then(|plain| plain.get(phase)).map_or(0.0, |ms| ms * 1e6);
+            let plain_ns = plain
+                .and_then(|plain| plain.get(phase))
+                .map_or(0.0, |ms| ms * 1e6);
             let usable = plain_ns > 0.5e6 && !hybrid;
-            let (above, below) = if usable { (left(sum), plain_ns) } else { (whole, whole_plain) };
-            (phase, if above > 0.0 && below > 0.0 { above / below } else { 1.0 })
+            let (above, below) = if usable {
+                (left(sum), plain_ns)
+            } else {
+                (whole, whole_plain)
+            };
+            (
+                phase,
+                if above > 0.0 && below > 0.0 {
+                    above / below
+                } else {
+                    1.0
+                },
+            )
         })
         .collect()
 }
@@ -261,14 +318,15 @@ fn step_report(trace: &Traced, slowness: &BTreeMap<&'static str, f64>) -> StepRe
 }
 
 fn phase_reports(
-    manifest: &Manifest,
+    programs: &[(&str, Program)],
     classes: &BTreeMap<String, ClassCost>,
     targets: &Targets,
-) -> Result<Vec<PhaseReport>, DataError> {
+) -> Vec<PhaseReport> {
     let mut reports = Vec::new();
-    for fsdp in [Fsdp::Ddp, Fsdp::V1, Fsdp::V2] {
-        let Some(plain) = targets.phase_ms.get(fsdp.name()) else { continue };
-        let program = program(manifest, fsdp, &[])?;
+    for (version, program) in programs {
+        let Some(plain) = targets.phase_ms.get(*version) else {
+            continue;
+        };
         let mut fitted: BTreeMap<&'static str, f64> = BTreeMap::new();
         for (_, action) in program.actions(0) {
             let work = program.host_work(action);
@@ -277,23 +335,44 @@ fn phase_reports(
         }
         for (&phase, &plain_ms) in plain {
             let fitted_ms = fitted.get(phase).copied().unwrap_or(0.0);
-            let version = fsdp.name().to_owned();
-            reports.push(PhaseReport { version, phase, plain_ms, fitted_ms });
+            let version = (*version).to_owned();
+            reports.push(PhaseReport {
+                version,
+                phase,
+                plain_ms,
+                fitted_ms,
+            });
         }
     }
-    Ok(reports)
+    reports
 }
 
 fn provenance(manifest: &Manifest, steps: &[StepReport], phases: &[PhaseReport]) -> Provenance {
     let plain: f64 = phases.iter().map(|phase| phase.plain_ms).sum();
-    let off: f64 = phases.iter().map(|phase| (phase.fitted_ms - phase.plain_ms).abs()).sum();
+    let off: f64 = phases
+        .iter()
+        .map(|phase| (phase.fitted_ms - phase.plain_ms).abs())
+        .sum();
     let covered: f64 = steps.iter().map(|step| step.coverage_percent).sum();
     let tenth = |value: f64| (value * 10.0).round() / 10.0;
     let preset = &manifest.preset;
-    let mut sources: Vec<String> =
-        manifest.trace.iter().map(|entry| entry.file.display().to_string()).collect();
-    sources.extend(manifest.phases.iter().map(|entry| entry.file.display().to_string()));
-    sources.extend(manifest.rows.iter().map(|entry| entry.file.display().to_string()));
+    let mut sources: Vec<String> = manifest
+        .trace
+        .iter()
+        .map(|entry| entry.file.display().to_string())
+        .collect();
+    sources.extend(
+        manifest
+            .phases
+            .iter()
+            .map(|entry| entry.file.display().to_string()),
+    );
+    sources.extend(
+        manifest
+            .rows
+            .iter()
+            .map(|entry| entry.file.display().to_string()),
+    );
     sources.push(preset.host_ops.display().to_string());
     Provenance {
         name: preset.name.clone(),
@@ -313,7 +392,9 @@ fn jitter(rows: &[Row]) -> Jitter {
     let mut deviations = Vec::new();
     for row in rows.iter().filter(|row| row.fitted) {
         for version in super::targets::VERSIONS {
-            let Some(variant) = row.variants.get(version) else { continue };
+            let Some(variant) = row.variants.get(version) else {
+                continue;
+            };
             let steps: Vec<f64> = variant.step_ms.iter().flatten().copied().collect();
             let centre = median(&steps).ln();
             deviations.extend(steps.iter().map(|ms| (ms.ln() - centre).abs()));
@@ -321,5 +402,9 @@ fn jitter(rows: &[Row]) -> Jitter {
     }
     // For a normal distribution the median absolute deviation is 0.6745 standard deviations.
     let step_log_sigma = (median(&deviations) / 0.6745 * 1000.0).round() / 1000.0;
-    Jitter { step_log_sigma, pauses_per_s: 0.0, pause_mean_ns: 0.0 }
+    Jitter {
+        step_log_sigma,
+        pauses_per_s: 0.0,
+        pause_mean_ns: 0.0,
+    }
 }

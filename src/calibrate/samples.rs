@@ -17,6 +17,8 @@ pub struct Equation {
     pub peers: u32,
     /// Host time.
     pub ns: f64,
+    /// Launch calls in it, whose cost is known apart.
+    pub launches: u32,
     /// Events recorded in it.
     pub events: Events,
     /// Part of the step.
@@ -28,10 +30,8 @@ pub struct Equation {
 pub struct StepSamples {
     /// Gaps: unrecorded work plus the gap of the operator that follows.
     pub gaps: Vec<Equation>,
-    /// Operators: their own time without launches.
+    /// Operators, with the launches inside them; bare launches name no work.
     pub operators: Vec<Equation>,
-    /// Launch calls, one equation each.
-    pub launch_calls: Vec<Equation>,
     /// Host time of all items.
     pub total_ns: f64,
     /// Host time that found its place in the Program, by phase name.
@@ -112,12 +112,15 @@ impl StepSamples {
         for item in extra {
             extra_ns += item.gap_ns + item.self_ns + item.launch_ns.iter().sum::<f64>();
             extra_events.operators += item.gap_events.operators + item.self_events.operators;
-            extra_events.runtime += item.gap_events.runtime
-                + item.self_events.runtime
-                + item.launch_ns.len() as u32;
+            extra_events.runtime +=
+                item.gap_events.runtime + item.self_events.runtime + item.launch_ns.len() as u32;
         }
         if !extra.is_empty() {
-            let place = if stand_in { &mut self.matched_ns } else { &mut self.unmatched_ns };
+            let place = if stand_in {
+                &mut self.matched_ns
+            } else {
+                &mut self.unmatched_ns
+            };
             *place.entry(phase).or_default() += extra_ns;
         }
         let own = recorded.self_ns + recorded.launch_ns.iter().sum::<f64>() + recorded.gap_ns;
@@ -128,32 +131,25 @@ impl StepSamples {
             works,
             peers: 0,
             ns: recorded.gap_ns,
+            launches: 0,
             events: recorded.gap_events,
             phase: item.phase,
         });
-        if !item.collective {
-            let call = |&ns: &f64| Equation {
-                works: Vec::new(),
-                peers: 0,
-                ns,
-                events: Events { operators: 0, runtime: 1 },
-                phase: item.phase,
-            };
-            self.launch_calls.extend(recorded.launch_ns.iter().map(call));
-        }
-        let Some(work) = item.work else { return };
+        // Launches inside a collective are the stand-in's.
+        let launches = if item.collective {
+            0
+        } else {
+            recorded.launch_ns.len() as u32
+        };
         let mut equation = Equation {
-            works: vec![work],
+            works: item.work.into_iter().collect(),
             peers: if item.collective { item.peers } else { 0 },
-            ns: recorded.self_ns,
+            ns: recorded.self_ns + recorded.launch_ns.iter().sum::<f64>(),
+            launches,
             events: recorded.self_events,
             phase: item.phase,
         };
-        if item.collective {
-            // Launches inside a collective are the stand-in's.
-            equation.ns += recorded.launch_ns.iter().sum::<f64>();
-            equation.events.runtime += recorded.launch_ns.len() as u32;
-        }
+        equation.events.runtime += recorded.launch_ns.len() as u32;
         if stand_in && item.collective {
             equation.ns += extra_ns;
             equation.events.operators += extra_events.operators;

@@ -56,10 +56,19 @@ pub fn targets(folder: &Path, manifest: &Manifest, rows: &[Row]) -> Result<Targe
     let mut targets = Targets::default();
     let shares = phase_shares(folder, manifest)?;
     for version in VERSIONS {
-        let Some(shares) = shares.get(version) else { continue };
-        let ratio = if version == "v1" { 1.0 } else { pooled_ratio(rows, version) };
+        let Some(shares) = shares.get(version) else {
+            continue;
+        };
+        let ratio = if version == "v1" {
+            1.0
+        } else {
+            pooled_ratio(rows, version)
+        };
         let total_ms = reference.median * ratio;
-        let phases = shares.iter().map(|(&phase, share)| (phase, share * total_ms)).collect();
+        let phases = shares
+            .iter()
+            .map(|(&phase, share)| (phase, share * total_ms))
+            .collect();
         targets.phase_ms.insert(version.to_owned(), phases);
     }
     Ok(targets)
@@ -103,7 +112,9 @@ fn phase_shares(folder: &Path, manifest: &Manifest) -> Result<Shares, DataError>
 pub fn pooled_ratio(rows: &[Row], version: &str) -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
     for row in rows.iter().filter(|row| row.fitted) {
-        let Some(ratios) = row.ratios(version, "v1") else { continue };
+        let Some(ratios) = row.ratios(version, "v1") else {
+            continue;
+        };
         let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
         let centre = median(&logs);
         let variance =
@@ -112,5 +123,9 @@ pub fn pooled_ratio(rows: &[Row], version: &str) -> f64 {
         sum += weight * centre;
         weights += weight;
     }
-    if weights > 0.0 { (sum / weights).exp() } else { 1.0 }
+    if weights > 0.0 {
+        (sum / weights).exp()
+    } else {
+        1.0
+    }
 }

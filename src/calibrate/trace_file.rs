@@ -42,11 +42,15 @@ struct Event {
 /// # Errors
 /// An unreadable or torn file, or one without a recorded step.
 pub fn read_trace(path: &Path) -> Result<HostTrace, DataError> {
-    let unreadable =
-        |source| DataError::Unreadable { path: path.display().to_string(), source };
+    let unreadable = |source| DataError::Unreadable {
+        path: path.display().to_string(),
+        source,
+    };
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).map_err(unreadable)?;
+    flate2::read::MultiGzDecoder::new(file)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
     let file: File = serde_json::from_str(&text)
         .map_err(|error| DataError::malformed(path, format!("not a profiler trace: {error}")))?;
     let mut trace = HostTrace::default();

@@ -12,12 +12,15 @@
 //! to `dispatch`.
 
 mod args;
+mod calibrate;
 mod check;
 mod completions;
 mod failure;
 mod man;
 mod models;
 mod output;
+mod run;
+mod shared;
 
 use std::process::ExitCode;
 
@@ -46,6 +49,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  fsdpsim run dsv3-proxy --fsdp v2     predict a step and where its time goes
   fsdpsim models                       list the shipped specs
   fsdpsim check dsv3-proxy --fsdp v2   validate a spec and print what it amounts to
   fsdpsim help check                   all options of a subcommand";
@@ -53,6 +57,10 @@ Examples:
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Predict how long a step takes and where its time goes.
+    Run(run::Args),
+    /// Make a calibration from measurements.
+    Calibrate(calibrate::Args),
     /// Validate a spec and print the effective configuration.
     Check(check::Args),
     /// List the shipped specs, or print one.
@@ -67,6 +75,8 @@ enum Command {
 
 fn dispatch(command: Command) -> CliResult {
     match command {
+        Command::Run(args) => run::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -43,14 +43,30 @@ impl CalibratedModel {
         let mut groups: BTreeMap<String, Vec<HostClass>> = BTreeMap::new();
         let mut all: Vec<f64> = Vec::new();
         for (name, class) in &calibration.host.classes {
-            groups.entry(operator_name(name).to_owned()).or_default().push(*class);
+            groups
+                .entry(operator_name(name).to_owned())
+                .or_default()
+                .push(*class);
             all.push(class.ns);
         }
-        let by_operator = groups.into_iter().map(|(name, list)| (name, mean(&list))).collect();
+        let by_operator = groups
+            .into_iter()
+            .map(|(name, list)| (name, mean(&list)))
+            .collect();
         all.sort_by(f64::total_cmp);
         let ns = all.get(all.len() / 2).copied().unwrap_or(0.0);
-        let default = HostClass { ns, log_sigma: 0.0, samples: 0 };
-        CalibratedModel { calibration, by_operator, default, host_speed, recorded: false }
+        let default = HostClass {
+            ns,
+            log_sigma: 0.0,
+            samples: 0,
+        };
+        CalibratedModel {
+            calibration,
+            by_operator,
+            default,
+            host_speed,
+            recorded: false,
+        }
     }
 
     /// The same model with a profiler attached: every recorded event costs the host.
@@ -71,7 +87,14 @@ impl CalibratedModel {
         }
         // Peers cost nothing unless a fake process group was measured: NCCL enqueues once.
         if class == "c10d.peer" {
-            return (HostClass { ns: 0.0, log_sigma: 0.0, samples: 0 }, Known::Site);
+            return (
+                HostClass {
+                    ns: 0.0,
+                    log_sigma: 0.0,
+                    samples: 0,
+                },
+                Known::Site,
+            );
         }
         match self.by_operator.get(operator_name(class)) {
             Some(cost) => (*cost, Known::Operator),
@@ -81,9 +104,14 @@ impl CalibratedModel {
 }
 
 fn mean(list: &[HostClass]) -> HostClass {
-    let weight: f64 = list.iter().map(|class| f64::from(class.samples.max(1))).sum();
+    let weight: f64 = list
+        .iter()
+        .map(|class| f64::from(class.samples.max(1)))
+        .sum();
     let sum = |value: fn(&HostClass) -> f64| {
-        list.iter().map(|class| value(class) * f64::from(class.samples.max(1))).sum::<f64>()
+        list.iter()
+            .map(|class| value(class) * f64::from(class.samples.max(1)))
+            .sum::<f64>()
     };
     HostClass {
         ns: sum(|class| class.ns) / weight,
@@ -95,7 +123,10 @@ fn mean(list: &[HostClass]) -> HostClass {
 impl CostModel for CalibratedModel {
     fn host(&self, work: &HostWork) -> HostCost {
         if let Some(ns) = work.measured_ns {
-            return HostCost { centre_ns: ns as f64 / self.host_speed, log_sigma: 0.0 };
+            return HostCost {
+                centre_ns: ns as f64 / self.host_speed,
+                log_sigma: 0.0,
+            };
         }
         if work.count == 0 {
             return HostCost::default();
@@ -104,7 +135,8 @@ impl CostModel for CalibratedModel {
         let count = f64::from(work.count);
         let mut ns = class.ns * count / (self.calibration.host.speed * self.host_speed);
         if self.recorded {
-            let per_event = if work.class.starts_with("launch/") || work.class.starts_with("cuda.") {
+            let per_event = if work.class.starts_with("launch/") || work.class.starts_with("cuda.")
+            {
                 self.calibration.host.recorded_runtime_ns
             } else {
                 self.calibration.host.recorded_operator_ns
@@ -112,7 +144,10 @@ impl CostModel for CalibratedModel {
             ns += per_event * f64::from(work.recorded_events) * count;
         }
         // Independent repetitions average out.
-        HostCost { centre_ns: ns, log_sigma: class.log_sigma / count.sqrt() }
+        HostCost {
+            centre_ns: ns,
+            log_sigma: class.log_sigma / count.sqrt(),
+        }
     }
 
     fn kernel_ns(&self, kernel: &Kernel) -> Ns {

@@ -134,7 +134,10 @@ impl Calibration {
         let version: Version = toml::from_str(text).map_err(malformed)?;
         if version.schema_version != SCHEMA_VERSION {
             let found = version.schema_version;
-            return Err(CalibrationError::Schema { file: file.to_owned(), found });
+            return Err(CalibrationError::Schema {
+                file: file.to_owned(),
+                found,
+            });
         }
         let calibration: Calibration = toml::from_str(text).map_err(malformed)?;
         calibration.check(file)?;
@@ -151,12 +154,28 @@ impl Calibration {
             Err(CalibrationError::Number { file, key, value })
         };
         number("host.speed", self.host.speed, true)?;
-        number("host.recorded_operator_ns", self.host.recorded_operator_ns, false)?;
-        number("host.recorded_runtime_ns", self.host.recorded_runtime_ns, false)?;
-        number("host.jitter.step_log_sigma", self.host.jitter.step_log_sigma, false)?;
+        number(
+            "host.recorded_operator_ns",
+            self.host.recorded_operator_ns,
+            false,
+        )?;
+        number(
+            "host.recorded_runtime_ns",
+            self.host.recorded_runtime_ns,
+            false,
+        )?;
+        number(
+            "host.jitter.step_log_sigma",
+            self.host.jitter.step_log_sigma,
+            false,
+        )?;
         for (name, class) in &self.host.classes {
             number(&format!("host.classes.\"{name}\".ns"), class.ns, false)?;
-            number(&format!("host.classes.\"{name}\".log_sigma"), class.log_sigma, false)?;
+            number(
+                &format!("host.classes.\"{name}\".log_sigma"),
+                class.log_sigma,
+                false,
+            )?;
         }
         Ok(())
     }
@@ -171,10 +190,18 @@ impl Calibration {
         text.push_str(&head.unwrap_or_default());
         let host = &self.host;
         let _ = writeln!(text, "\n[host]\nspeed = {:?}", host.speed);
-        let _ = writeln!(text, "recorded_operator_ns = {:?}", host.recorded_operator_ns);
+        let _ = writeln!(
+            text,
+            "recorded_operator_ns = {:?}",
+            host.recorded_operator_ns
+        );
         let _ = writeln!(text, "recorded_runtime_ns = {:?}", host.recorded_runtime_ns);
         let jitter = &host.jitter;
-        let _ = writeln!(text, "\n[host.jitter]\nstep_log_sigma = {:?}", jitter.step_log_sigma);
+        let _ = writeln!(
+            text,
+            "\n[host.jitter]\nstep_log_sigma = {:?}",
+            jitter.step_log_sigma
+        );
         let _ = writeln!(text, "pauses_per_s = {:?}", jitter.pauses_per_s);
         let _ = writeln!(text, "pause_mean_ns = {:?}", jitter.pause_mean_ns);
         let _ = writeln!(text, "\n[host.classes]");
