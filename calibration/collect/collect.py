@@ -6,7 +6,9 @@ Every part runs as a process of its own: a crash or a hang loses that part and n
 """
 
 import argparse
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,7 +30,7 @@ def arguments(argv=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", required=True, help="folder to write to; rows are appended to what is there")
     p.add_argument("--quick", action="store_true", help="under 3 minutes, for a first look; intervals are wide")
-    p.add_argument("--parts", default=",".join(PARTS), help="comma-separated; default: %(default)s")
+    p.add_argument("--parts", default=None, help=f"comma-separated; default: {','.join(PARTS)} (--quick leaves memory out)")
     p.add_argument("--groups", default="", help="groups of the steps part, default all; see steps.py")
     p.add_argument("--instruments", default="timers,traces,profiler,depth", help="what the instrument part runs; default: %(default)s")
     p.add_argument("--minutes", type=float, default=None, help="limit for everything (default 20, with --quick 3)")
@@ -39,6 +41,8 @@ def arguments(argv=None):
     p.add_argument("--one", default="", help=argparse.SUPPRESS)
     p.add_argument("--seconds", type=float, default=0, help=argparse.SUPPRESS)
     args = p.parse_args(argv)
+    if args.parts is None:
+        args.parts = ",".join(p for p in PARTS if not (args.quick and p == "memory"))
     args.minutes = args.minutes or (3 if args.quick else 10 if args.world_run else 20)
     return args
 
@@ -98,8 +102,12 @@ def run_jobs(args, jobs):
             try:
                 codes.append(process.wait(timeout=max(5.0, seconds * 1.15 + 25 - (time.monotonic() - t))))
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                process.terminate()  # the steps part writes its rounds on this
+                try:
+                    process.wait(timeout=10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
                 codes.append("killed: over its time")
         bad = [c for c in codes if c != 0]
         log.row(machine=args.machine, part=label, status="ok" if not bad else "failed", codes=[str(c) for c in codes],
@@ -111,6 +119,7 @@ def one(args):
     """What a child process runs."""
     from common import Deadline, missing_modules, quiet
     quiet()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     deadline = Deadline(args.seconds)
     part, _, name = args.one.partition(":")
     # Transformer Engine must be loaded before anything makes PyTorch load its own cuDNN, or where two
@@ -158,14 +167,13 @@ def main():
         raise SystemExit("PyTorch sees no CUDA device; nothing can be measured")
     probe = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import json, common; common.quiet(); "
                             "print(json.dumps(common.missing_modules()))", HERE], capture_output=True, text=True)
-    import json
     lines = probe.stdout.strip().splitlines()
     missing = json.loads(lines[-1]) if lines else {"megatron.core": "cannot be imported"}
     jobs, skipped = plan(args, missing)
     for part, reason in skipped.items():
         say(f"skipping {part}: {reason}")
     run_jobs(args, jobs)
-    if "environment" in args.parts:
+    if "environment" in args.parts and not args.quick:
         child(args, "environment:end", 30).wait()
     say(f"done: {args.out}")
 

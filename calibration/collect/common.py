@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import sys
 import time
 
 from stats import SCHEMA_VERSION
@@ -119,8 +118,3 @@ def missing_modules():
         except Exception as e:  # noqa: BLE001 - any failure means "skip these parts, say why"
             out[name] = f"{type(e).__name__}: {e}"[:200]
     return out
-
-
-def fail_loudly():
-    sys.stderr.flush()
-    sys.stdout.flush()

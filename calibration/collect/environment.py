@@ -37,10 +37,10 @@ def _versions():
             out[name] = None
     try:
         import torch
-        out.update(cuda=torch.version.cuda, cudnn=torch.backends.cudnn.version(),
-                   nccl=".".join(map(str, torch.cuda.nccl.version())))
-    except Exception as e:  # noqa: BLE001
-        out["torch_error"] = str(e)[:120]
+        out.update(cuda=torch.version.cuda, nccl=".".join(map(str, torch.cuda.nccl.version())))
+        out["cudnn"] = torch.backends.cudnn.version()
+    except Exception as e:  # noqa: BLE001 - two copies of cuDNN make PyTorch refuse to say its version
+        out["torch_error"] = str(e)[:160]
     try:
         from megatron.core import package_info
         out["megatron_core"] = package_info.__version__

@@ -44,7 +44,8 @@ def operators(host):
     host("python.setattr", lambda: setattr(host, "scratch", 1), n=3000)
     host("python.getattr_property", lambda: x.is_cuda, n=3000)
     host("tensor.data_ptr", lambda: x.data_ptr(), n=2000)
-    host("tensor.set_data", lambda: setattr(z, "data", x), n=500)
+    pointed = torch.empty_like(x)  # its own tensor: an operand that shares x's storage would make copy_ a no-op
+    host("tensor.set_data", lambda: setattr(pointed, "data", x), n=500)
     for name, call in {
         "aten.empty": lambda: torch.empty(1024, device="cuda", dtype=torch.bfloat16),
         "aten.empty_zero_rows": lambda: torch.empty((0, 64), device="cuda", dtype=torch.bfloat16),
@@ -93,8 +94,12 @@ def streams_and_memory(host):
     host("cuda.synchronize", torch.cuda.synchronize, n=200, kind="stream")
     for p in (10, 16, 20, 24, 28):
         host("allocator.empty_free", lambda: torch.empty(1 << p, device="cuda", dtype=torch.uint8), kind="allocator", bytes=1 << p)
-    host("allocator.cuda_malloc", lambda: (torch.empty(64 << 20, device="cuda", dtype=torch.uint8), torch.cuda.empty_cache()),
-         n=3, reps=3, kind="allocator", bytes=64 << 20)
+
+    def malloc():
+        block = torch.empty(64 << 20, device="cuda", dtype=torch.uint8)
+        del block  # must be dead, or emptying the cache keeps it and nothing is allocated next time
+        torch.cuda.empty_cache()
+    host("allocator.cuda_malloc_free", malloc, n=3, reps=3, kind="allocator", bytes=64 << 20)
     pinned, target = torch.zeros(32, dtype=torch.int64).pin_memory(), torch.zeros(32, device="cuda", dtype=torch.int64)
     host("copy.h2d_pinned_async", lambda: target.copy_(pinned, non_blocking=True), kind="stream")
     host("copy.d2h_pinned_async", lambda: pinned.copy_(target, non_blocking=True), kind="stream")
@@ -177,11 +182,11 @@ def dtensors(host):
     host("dtensor.set_grad", lambda: setattr(p, "grad", d), kind="dtensor")
     host("dtensor.mul_", lambda: d.mul_(1.0), n=50, kind="dtensor")
     host("mesh.get_group", lambda: mesh.get_group(0), kind="dtensor")
-    out, shard = torch.empty(8 * 1024, device="cuda"), torch.empty(1024, device="cuda")
+    out, out2, shard = (torch.empty(n, device="cuda") for n in (8192, 8192, 1024))
     host("fake.all_gather_into_tensor", lambda: dist.all_gather_into_tensor(out, shard), n=50, kind="fake_collective", ranks=8)
     host("fake.reduce_scatter_tensor", lambda: dist.reduce_scatter_tensor(shard, out), n=50, kind="fake_collective", ranks=8)
     host("fake.all_reduce", lambda: dist.all_reduce(shard), n=50, kind="fake_collective", ranks=8)
-    host("fake.all_to_all_single", lambda: dist.all_to_all_single(out, out.clone()), n=50, kind="fake_collective", ranks=8)
+    host("fake.all_to_all_single", lambda: dist.all_to_all_single(out, out2), n=50, kind="fake_collective", ranks=8)
 
 
 def launch_queue(out, machine):

@@ -7,7 +7,6 @@ fitted from the difference and the number of events by category.
 import contextlib
 import gzip
 import os
-import shutil
 import statistics
 import time
 
@@ -153,8 +152,10 @@ def export(prof, folder, name):
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, name + ".json")
     prof.export_chrome_trace(path)
-    with open(path, "rb") as src, gzip.open(path + ".gz", "wb", compresslevel=6) as dst:
-        shutil.copyfileobj(src, dst)
+    with open(path, "rb") as src:
+        text = src.read().replace((folder + os.sep).encode(), b"")  # the trace names its own path; nobody needs it
+    with gzip.open(path + ".gz", "wb", compresslevel=6) as dst:
+        dst.write(text)
     os.remove(path)
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import statistics
 import time
 
 import torch
@@ -19,6 +20,7 @@ class Entry:
 
     def __init__(self, config_key, variant, trainer, mb, every=1):
         self.key, self.variant, self.trainer, self.mb, self.every = config_key, variant, trainer, mb, every
+        self.dead = False  # it failed once: a step that broke off leaves its model in no state to go on
         self.series = {"step_ms": [], "cpu_ms": [], "gc_ms": [], "probe_python_us": [], "probe_dispatch_us": [],
                        "probe_launch_us": []}
         self.phase_rounds = []
@@ -84,12 +86,14 @@ class Group:
     def _drop(self, entry, error):
         self.errors[f"{entry.key[0]} mb{entry.key[1]} {entry.variant}"] = f"{type(error).__name__}: {error}"[:400]
         say(f"  {entry.key} {entry.variant} dropped: {error!r:.200}")
-        self.entries.remove(entry)
+        entry.dead = True
 
     def warm_up(self):
         """Compiles, allocates, and lets every model see all its shapes before anything is recorded."""
         for i in range(WARM_UP):
-            for entry in list(self.entries):
+            for entry in self.entries:
+                if entry.dead:
+                    continue
                 try:
                     self._once(entry, record=False)
                 except Exception as e:  # noqa: BLE001
@@ -99,21 +103,27 @@ class Group:
             f"{len(self.entries)} entries, {torch.cuda.memory_allocated() / 1e9:.1f} GB")
 
     def run(self):
-        """Rounds until every ratio is precise enough or the time is up."""
+        """Rounds until every ratio is precise enough or the time is up; what there is gets written in any case."""
         self.warm_up()
         self.clock.on = True
-        start = time.monotonic()
-        while self.done < self.max_rounds and self.entries:
+        try:
+            self._rounds(time.monotonic())
+        finally:
+            self.clock.on = False
+            self.write()
+            gc.unfreeze()
+
+    def _rounds(self, start):
+        while self.done < self.max_rounds and not all(e.dead for e in self.entries):
             for entry in round_order(self.entries, self.done):
-                if entry not in self.entries:
-                    continue
-                if self.done % entry.every:
+                if entry.dead or self.done % entry.every:
                     self._skip(entry)
                     continue
                 try:
                     self._once(entry, record=True)
                 except Exception as e:  # noqa: BLE001
                     self._drop(entry, e)
+                    self._skip(entry)
             self.done += 1
             per_round = (time.monotonic() - start) / self.done
             stop = self.deadline.left() < per_round * 1.2
@@ -122,9 +132,6 @@ class Group:
                 stop = stop or (self.done >= 30 and self._precise())
             if self.agree(stop):
                 break
-        self.clock.on = False
-        self.write()
-        gc.unfreeze()
 
     def _rows(self):
         for key, (shape, mb) in self.configs.items():
@@ -139,6 +146,12 @@ class Group:
         return precise_enough(sums, self.points)
 
     def write(self):
+        for entry in self.entries:  # a round that was interrupted is no round
+            for values in entry.series.values():
+                del values[self.done:]
+            del entry.phase_rounds[self.done:]
+        if not self.done:
+            return
         for (tag, _), shape, mb, entries in self._rows():
             row = paired_row(shape.row(mb), self.machine, tag, self.name,
                              {v: e.series for v, e in entries.items()}, dict(self.errors))
@@ -158,7 +171,6 @@ class Group:
             return
         series = {label: [None if spans is None else round(spans.get(label, 0.0), 3) for spans in entry.phase_rounds]
                   for label in labels}
-        import statistics
         medians = {k: round(statistics.median([x for x in v if x is not None]), 4) for k, v in series.items()}
         self.phase_file.row(machine=self.machine, group=self.name, tag=tag, **shape.row(mb), variant=variant,
                             median_ms=medians, phase_ms=series)

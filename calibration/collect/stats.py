@@ -127,16 +127,3 @@ def check_row(row):
         if len(v.get("step_ms", [])) != row.get("rounds"):
             faults.append(f"{name}.step_ms has {len(v.get('step_ms', []))} rounds, not {row.get('rounds')}")
     return faults
-
-
-def fit_line(points):
-    """Least squares (slope, intercept) of y over x; None when x does not vary."""
-    n = len(points)
-    if n < 2:
-        return None
-    mx, my = sum(p[0] for p in points) / n, sum(p[1] for p in points) / n
-    sxx = sum((p[0] - mx) ** 2 for p in points)
-    if sxx == 0:
-        return None
-    slope = sum((p[0] - mx) * (p[1] - my) for p in points) / sxx
-    return slope, my - slope * mx

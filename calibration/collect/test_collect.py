@@ -77,12 +77,6 @@ class Rows(unittest.TestCase):
         self.assertEqual([stats.base_of(v) for v in ("v1", "v2", "v2_all", "v1_onezero", "fsdp2")],
                          ["ddp", "v1", "v2", "v1", "v1"])
 
-    def test_fit_line(self):
-        slope, intercept = stats.fit_line([(1, 3), (2, 5), (3, 7)])
-        self.assertAlmostEqual(slope, 2)
-        self.assertAlmostEqual(intercept, 1)
-        self.assertIsNone(stats.fit_line([(1, 2), (1, 3)]))
-
 
 class Plan(unittest.TestCase):
     def test_skips_what_needs_megatron(self):
