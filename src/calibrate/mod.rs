@@ -1,6 +1,7 @@
 //! Measurements in, calibration file out, with error and hold-out.
 
 mod align;
+mod bootstrap;
 mod expected;
 mod host_fit;
 mod manifest;
@@ -12,8 +13,10 @@ mod run;
 mod samples;
 mod targets;
 mod trace_file;
+mod validate;
 
 pub use align::align;
+pub use bootstrap::median_interval;
 pub use expected::{ExpectedItem, expected_items, is_unrecorded};
 pub use host_fit::{ClassCost, Inflation, TracedStep, fit_classes};
 pub use manifest::{DataError, Manifest};
@@ -23,3 +26,4 @@ pub use rows::{Row, Variant, median, read_rows};
 pub use run::{Calibrated, PhaseReport, StepReport, calibrate};
 pub use samples::{Equation, StepSamples, step_samples};
 pub use targets::{Targets, pooled_ratio, targets};
+pub use validate::{RatioCheck, StepCheck, ValidateError, Validation, validate};

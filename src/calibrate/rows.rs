@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::spec::Fsdp;
+
 use super::manifest::{DataError, Manifest, RowName, RowsEntry, read_text};
 
 /// One configuration, several variants stepped in turn.
@@ -57,8 +59,9 @@ pub struct Variant {
 }
 
 impl Row {
-    /// Overrides that turn the shipped proxy into this row's configuration.
-    pub fn sets(&self) -> Vec<String> {
+    /// Overrides that turn the shipped proxy into this row's configuration under `fsdp`. Version 2
+    /// of the measured build has no hybrid mesh: it was stepped on the plain one beside the others.
+    pub fn sets(&self, fsdp: Fsdp) -> Vec<String> {
         let mut sets = vec![
             format!("model.num_layers={}", self.layers),
             format!("train.seq_length={}", self.seq),
@@ -68,7 +71,7 @@ impl Row {
             format!("model.first_k_dense_replace={}", self.dense),
             format!("model.num_moe_experts={}", self.experts),
         ];
-        if self.outer > 1 {
+        if self.outer > 1 && fsdp != Fsdp::V2 {
             sets.push(format!(
                 "ddp.num_distributed_optimizer_instances={}",
                 self.outer

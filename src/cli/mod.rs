@@ -21,6 +21,7 @@ mod models;
 mod output;
 mod run;
 mod shared;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -59,6 +60,8 @@ Examples:
 enum Command {
     /// Predict how long a step takes and where its time goes.
     Run(run::Args),
+    /// Set predictions against measured rows.
+    Validate(validate::Args),
     /// Make a calibration from measurements.
     Calibrate(calibrate::Args),
     /// Validate a spec and print the effective configuration.
@@ -76,6 +79,7 @@ enum Command {
 fn dispatch(command: Command) -> CliResult {
     match command {
         Command::Run(args) => run::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Models(args) => models::run(&args),

@@ -187,7 +187,10 @@ impl V2 {
         let shard = group.padded_numel / ranks;
         let direct = microbatch == 0 && plan.main_grad_bytes == BF16;
         if !direct {
-            // The reduction needs a buffer of its own, and v2_aug rebuilds its layout for it.
+            // The reduction needs a buffer of its own, and its layout is built again.
+            if !plan.v2_sep {
+                w.python("v2.layout_rebuild", "v2.layout_rebuild/python", 1);
+            }
             w.operator("v2.partial_buffer", "v2.reduced_buffer/aten::empty", 1);
         }
         let call = Call {
