@@ -3,13 +3,13 @@
 use thiserror::Error;
 
 use crate::cost::calibrated::CalibratedModel;
-use crate::cost::price;
-use crate::engine::{EngineError, EngineOptions, JitterOptions, Timeline, simulate};
+use crate::engine::{EngineError, Timeline};
 use crate::program::Program;
-use crate::schedule::{ScheduleError, build};
+use crate::schedule::ScheduleError;
 use crate::spec::{Fsdp, Spec};
 use crate::units::Ns;
 
+use super::scenario::Scenario;
 use super::summary::{Summary, summarise};
 
 /// A step that could not be predicted.
@@ -30,7 +30,7 @@ pub struct Prediction {
     pub fsdp: Fsdp,
     /// The Program that ran.
     pub program: Program,
-    /// The timeline; its last iteration has spans.
+    /// The step without jitter, in the steady state, with its spans.
     pub timeline: Timeline,
     /// Step times of the iterations after warm-up.
     pub step_ns: Vec<Ns>,
@@ -70,38 +70,16 @@ pub fn predict(
     fsdp: Fsdp,
     model: &CalibratedModel,
 ) -> Result<Prediction, PredictError> {
-    let program = build(spec, fsdp)?;
-    let prices = price(&program, model);
-    let depth = spec.run.launch_queue_depth.clamp(1, u64::from(u32::MAX)) as u32;
-    // Two iterations without jitter: the second starts in the steady state.
-    let still = EngineOptions {
-        iterations: 2,
-        launch_queue_depth: depth,
-        ..Default::default()
-    };
-    let timeline = simulate(&program, &prices, &still)?;
-    let last = timeline.iterations.last();
-    let (centre_ns, summary) = last.map_or((0, Summary::default()), |last| {
-        (last.step_ns(), summarise(&program, last))
-    });
-    let jitter = JitterOptions {
-        step_log_sigma: model.calibration().host.jitter.step_log_sigma,
-        actions: true,
-    };
-    let iterations = (spec.run.iterations + 1).min(u64::from(u32::MAX)) as u32;
-    let noisy = EngineOptions {
-        iterations,
-        seed: spec.run.seed,
-        launch_queue_depth: depth,
-        jitter: Some(jitter),
-        record_all: false,
-    };
-    let step_ns = simulate(&program, &prices, &noisy)?.step_ns().split_off(1);
+    let scenario = Scenario::from_spec(spec, fsdp, model)?;
+    let still = scenario.still()?;
+    let (centre_ns, summary) = (still.step_ns(), summarise(&scenario.program, &still));
     Ok(Prediction {
         fsdp,
-        program,
-        timeline,
-        step_ns,
+        step_ns: scenario.noisy_ns()?,
+        program: scenario.program,
+        timeline: Timeline {
+            iterations: vec![still],
+        },
         centre_ns,
         summary,
     })

@@ -1,12 +1,13 @@
 //! One step in figures: where the host's time goes, what the device does, what is exposed.
 
-use std::collections::BTreeMap;
-
-use crate::engine::{DeviceSpan, Iteration, Wait};
+use crate::engine::{DeviceSpan, Iteration};
 use crate::program::{ActionKind, Program};
 use crate::units::Ns;
 
-/// Where the time of one step goes. `causes_ns`, `launch_ns` and the waits add up to `step_ns`.
+use super::breakdown::{Breakdown, Part, action_of};
+
+/// Where the time of one step goes. Host work by cause, launch calls and the waits add up to
+/// `step_ns` exactly.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
     /// Step time.
@@ -17,9 +18,9 @@ pub struct Summary {
     pub phases_ns: Vec<(&'static str, Ns)>,
     /// Launch calls.
     pub launch_ns: Ns,
-    /// The host waits for communication: exposed communication.
+    /// The host waits for communication, the last rank's arrival included.
     pub exposed_communication_ns: Ns,
-    /// The host waits for kernels or for its launch queue.
+    /// The host waits for kernels, for its launch queue, or for a thread that does nothing.
     pub device_wait_ns: Ns,
     /// At least one stream is busy.
     pub device_busy_ns: Ns,
@@ -42,62 +43,54 @@ impl Summary {
         self.step_ns.saturating_sub(self.device_busy_ns)
     }
 
+    /// Communication that runs beside the host's work.
+    pub fn hidden_communication_ns(&self) -> Ns {
+        self.communication_ns
+            .saturating_sub(self.exposed_communication_ns)
+    }
+
     /// Whether the host decides the step: it waits for the device for less than a tenth of it.
     pub fn host_bound(&self) -> bool {
         10 * (self.exposed_communication_ns + self.device_wait_ns) < self.step_ns
     }
 }
 
-/// Summarises a recorded iteration. Threads take turns, so host work and waits other than
-/// hand-overs add up to the step.
+/// Summarises a recorded iteration of rank 0.
 pub fn summarise(program: &Program, iteration: &Iteration) -> Summary {
-    let mut summary = Summary {
-        step_ns: iteration.step_ns(),
-        ..Default::default()
+    let breakdown = Breakdown::new(program, iteration, 0);
+    let works = |part: Part| matches!(part, Part::Host | Part::Launch);
+    let cause = |tag: crate::program::TagId| {
+        let cause = program.tags[tag.index()].cause;
+        program.cause_name(cause).to_owned()
     };
-    let mut causes: BTreeMap<&str, Ns> = BTreeMap::new();
-    let mut phases: BTreeMap<&'static str, Ns> = BTreeMap::new();
-    for span in &iteration.host {
-        let thread = &program.classes[0].threads[span.thread as usize];
-        let action = &thread.actions[span.action as usize];
-        let tag = program.tag(action);
-        let work_ns = span.work_end_ns - span.start_ns;
-        *phases.entry(tag.phase.name()).or_default() += work_ns;
-        if program.host_work(action).class.starts_with("launch/") {
-            summary.launch_ns += work_ns;
-        } else {
-            *causes.entry(program.cause_name(tag.cause)).or_default() += work_ns;
-        }
-        let wait_ns = span.end_ns - span.work_end_ns;
-        let communication = span
-            .waited_for
-            .is_some_and(|device| iteration.device[device as usize].collective);
-        match span.wait {
-            Wait::None | Wait::HandOver => {}
-            _ if communication => summary.exposed_communication_ns += wait_ns,
-            _ => summary.device_wait_ns += wait_ns,
-        }
-        match action.kind {
-            ActionKind::Launch { .. } => summary.kernels += 1,
-            ActionKind::Collective { .. } => summary.collectives += 1,
-            _ => {}
-        }
+    let phase = |tag: crate::program::TagId| program.tags[tag.index()].phase.name();
+    let mut phases_ns = breakdown.by(|segment| works(segment.part).then(|| phase(segment.tag)));
+    phases_ns.sort_unstable();
+    let part_ns = |part| breakdown.part_ns(part);
+    let count = |wanted: fn(&ActionKind) -> bool| {
+        let own = iteration.host.iter().filter(|span| span.rank == 0);
+        own.filter(|span| wanted(&action_of(program, span).kind))
+            .count()
+    };
+    let own = || iteration.device.iter().filter(|span| span.rank == 0);
+    Summary {
+        step_ns: iteration.step_ns(),
+        causes_ns: breakdown.by(|segment| (segment.part == Part::Host).then(|| cause(segment.tag))),
+        phases_ns,
+        launch_ns: part_ns(Part::Launch),
+        exposed_communication_ns: part_ns(Part::ExposedCommunication) + part_ns(Part::LateRank),
+        device_wait_ns: part_ns(Part::DeviceWait)
+            + part_ns(Part::LaunchQueue)
+            + part_ns(Part::ThreadWait),
+        device_busy_ns: union_ns(own()),
+        communication_ns: union_ns(own().filter(|span| span.collective)),
+        kernels: count(|kind| matches!(kind, ActionKind::Launch { .. })),
+        collectives: count(|kind| matches!(kind, ActionKind::Collective { .. })),
     }
-    summary.causes_ns = causes
-        .into_iter()
-        .map(|(name, ns)| (name.to_owned(), ns))
-        .collect();
-    summary
-        .causes_ns
-        .sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    summary.phases_ns = phases.into_iter().collect();
-    summary.device_busy_ns = union_ns(iteration.device.iter());
-    summary.communication_ns = union_ns(iteration.device.iter().filter(|span| span.collective));
-    summary
 }
 
 /// Length of the union of the spans.
-fn union_ns<'a>(spans: impl Iterator<Item = &'a DeviceSpan>) -> Ns {
+pub(super) fn union_ns<'a>(spans: impl Iterator<Item = &'a DeviceSpan>) -> Ns {
     let mut intervals: Vec<(Ns, Ns)> = spans.map(|span| (span.start_ns, span.end_ns)).collect();
     intervals.sort_unstable();
     let (mut total, mut end) = (0, 0);
