@@ -329,7 +329,7 @@ impl<'a> Editor<'a> {
                 scaled(self.scenario.prices.kernel_ns[kernel.index()])
             }
             ActionKind::Collective { call, .. } => {
-                return self.with_collective(kind, call, |ns| scaled(ns));
+                return self.with_collective(kind, call, scaled);
             }
             other => return other,
         };

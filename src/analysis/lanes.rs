@@ -178,7 +178,7 @@ pub(super) fn graph(scenario: &mut Scenario, phase: &str) -> Result<(), EditErro
         .iter()
         .filter(launch)
         .max_by(|a, b| price(a).centre_ns.total_cmp(&price(b).centre_ns))
-        .map(|place| price(place));
+        .map(price);
     let Some(dearest) = dearest else {
         return Err(EditError::Nothing {
             cause: format!("a launch in the {phase}"),
