@@ -73,6 +73,9 @@ pub struct PhasesEntry {
     pub tag: String,
     /// Microbatches of the rows.
     pub microbatches: u64,
+    /// Whether this is the configuration that the traces recorded.
+    #[serde(default)]
+    pub recorded: bool,
 }
 
 /// A profiler trace.

@@ -17,6 +17,9 @@ pub struct Row {
     pub machine: String,
     /// Name of the configuration.
     pub tag: String,
+    /// Process that stepped it; rows of one process share a host.
+    #[serde(default)]
+    pub group: String,
     /// Layers.
     pub layers: u64,
     /// Dense layers, the first ones.

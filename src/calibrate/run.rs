@@ -14,7 +14,7 @@ use crate::spec::{Fsdp, Spec};
 
 use super::host_fit::{ClassCost, Inflation, TracedStep, fit_classes};
 use super::manifest::{DataError, Manifest, TraceEntry, read_text};
-use super::reconcile::{Factors, reconcile};
+use super::reconcile::{Factors, KnownTotals, reconcile};
 use super::recorded::recorded_items;
 use super::rows::{Row, median, read_rows};
 use super::samples::{StepSamples, step_samples};
@@ -100,7 +100,8 @@ pub fn calibrate(folder: &Path) -> Result<Calibrated, DataError> {
     for fsdp in [Fsdp::Ddp, Fsdp::V1, Fsdp::V2] {
         programs.push((fsdp.name(), program(&manifest, fsdp, &[])?));
     }
-    let factors = reconcile(&mut classes, &known, &programs, &targets);
+    let known_totals = known_totals(&manifest, &programs, &targets)?;
+    let factors = reconcile(&mut classes, &known, &known_totals);
     let phases = phase_reports(&programs, &classes, &targets);
     let calibration = Calibration {
         schema_version: SCHEMA_VERSION,
@@ -122,6 +123,36 @@ pub fn calibrate(folder: &Path) -> Result<Calibrated, DataError> {
         phases,
         factors,
     })
+}
+
+/// The recorded configuration on the reference host and all others on theirs.
+fn known_totals(
+    manifest: &Manifest,
+    programs: &[(&str, Program)],
+    targets: &Targets,
+) -> Result<Vec<KnownTotals>, DataError> {
+    let mut known = Vec::new();
+    for (version, program) in programs {
+        if let Some(phase_ms) = targets.phase_ms.get(*version) {
+            let (program, phase_ms) = (program.clone(), phase_ms.clone());
+            known.push(KnownTotals {
+                program,
+                phase_ms,
+                group: None,
+            });
+        }
+    }
+    for other in &targets.others {
+        let Some(fsdp) = Fsdp::from_name(&other.version) else {
+            continue;
+        };
+        known.push(KnownTotals {
+            program: program(manifest, fsdp, &other.row.sets(fsdp))?,
+            phase_ms: other.phase_ms.clone(),
+            group: Some(other.group.clone()),
+        });
+    }
+    Ok(known)
 }
 
 /// Whole nanoseconds and two digits of spread: what the samples support, and a short file.

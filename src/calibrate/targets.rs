@@ -6,6 +6,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::spec::Fsdp;
+
 use super::manifest::{DataError, Manifest, read_text};
 use super::rows::{Row, find_row, median};
 
@@ -15,13 +17,29 @@ pub const VERSIONS: [&str; 3] = ["ddp", "v1", "v2"];
 /// Plain time of every part of the step, per implementation, on the reference host.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Targets {
-    /// Milliseconds by implementation and phase name.
+    /// Milliseconds by implementation and phase name, of the configuration that traces recorded.
     pub phase_ms: BTreeMap<String, BTreeMap<&'static str, f64>>,
+    /// Further configurations, on hosts of their own.
+    pub others: Vec<OtherTarget>,
+}
+
+/// Plain phase times of another configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtherTarget {
+    /// Process that measured it: its configurations were stepped in turn and share a host speed.
+    pub group: String,
+    /// Configuration.
+    pub row: Row,
+    /// Implementation.
+    pub version: String,
+    /// Milliseconds by phase name.
+    pub phase_ms: BTreeMap<&'static str, f64>,
 }
 
 #[derive(Deserialize)]
 struct PhaseRow {
     tag: String,
+    group: String,
     mb: u64,
     variant: String,
     median_ms: BTreeMap<String, f64>,
@@ -47,14 +65,15 @@ fn phase_of(part: &str) -> Option<&'static str> {
 /// # Errors
 /// Missing or malformed files, or rows that the manifest names but no file has.
 pub fn targets(folder: &Path, manifest: &Manifest, rows: &[Row]) -> Result<Targets, DataError> {
-    let reference = find_row(rows, &manifest.preset.reference)
-        .and_then(|row| row.variants.get("v1"))
-        .ok_or_else(|| {
-            let path = folder.join(super::manifest::MANIFEST);
-            DataError::malformed(&path, "preset.reference names a row without a v1 variant")
-        })?;
+    let missing = || {
+        let path = folder.join(super::manifest::MANIFEST);
+        DataError::malformed(&path, "preset.reference names a row without a v1 variant")
+    };
+    let reference_row = find_row(rows, &manifest.preset.reference).ok_or_else(missing)?;
+    let reference = reference_row.variants.get("v1").ok_or_else(missing)?;
     let mut targets = Targets::default();
-    let shares = phase_shares(folder, manifest)?;
+    let (shares, others) = phase_shares(folder, manifest, rows)?;
+    targets.others = others;
     for version in VERSIONS {
         let Some(shares) = shares.get(version) else {
             continue;
@@ -62,7 +81,7 @@ pub fn targets(folder: &Path, manifest: &Manifest, rows: &[Row]) -> Result<Targe
         let ratio = if version == "v1" {
             1.0
         } else {
-            pooled_ratio(rows, version)
+            pooled_ratio(rows, reference_row, version)
         };
         let total_ms = reference.median * ratio;
         let phases = shares
@@ -76,42 +95,75 @@ pub fn targets(folder: &Path, manifest: &Manifest, rows: &[Row]) -> Result<Targe
 
 type Shares = BTreeMap<String, BTreeMap<&'static str, f64>>;
 
-/// Share of each phase in the step, per implementation.
-fn phase_shares(folder: &Path, manifest: &Manifest) -> Result<Shares, DataError> {
-    let mut shares = Shares::new();
+/// Shares of the phases for the recorded configuration, and the phases of all other configurations
+/// that the manifest gives for fitting.
+fn phase_shares(
+    folder: &Path,
+    manifest: &Manifest,
+    rows: &[Row],
+) -> Result<(Shares, Vec<OtherTarget>), DataError> {
+    let (mut shares, mut others) = (Shares::new(), Vec::new());
     for entry in &manifest.phases {
         let path = folder.join(&entry.file);
         for (number, line) in read_text(&path)?.lines().enumerate() {
-            let row: PhaseRow = serde_json::from_str(line).map_err(|error| {
+            let recorded: PhaseRow = serde_json::from_str(line).map_err(|error| {
                 DataError::malformed(&path, format!("line {}: {error}", number + 1))
             })?;
-            if row.tag != entry.tag || row.mb != entry.microbatches {
+            let fits = recorded.tag == entry.tag && recorded.mb == entry.microbatches;
+            if !fits || !VERSIONS.contains(&recorded.variant.as_str()) {
                 continue;
             }
-            let mut phases: BTreeMap<&'static str, f64> = BTreeMap::new();
-            for (part, ms) in &row.median_ms {
-                if let Some(phase) = phase_of(part) {
-                    *phases.entry(phase).or_default() += ms;
-                }
+            let mut phase_ms = phases(&recorded.median_ms);
+            let total: f64 = phase_ms.values().sum();
+            if entry.recorded {
+                phase_ms.values_mut().for_each(|ms| *ms /= total);
+                shares.insert(recorded.variant, phase_ms);
+                continue;
             }
-            if let Some(whole) = row.median_ms.get("forward_backward") {
-                let inside = ["forward", "backward", "finalize"].map(|p| phases.get(p).copied());
-                let inside: f64 = inside.into_iter().flatten().sum();
-                *phases.entry("forward").or_default() += (whole - inside).max(0.0);
-            }
-            let total: f64 = phases.values().sum();
-            phases.values_mut().for_each(|ms| *ms /= total);
-            shares.insert(row.variant, phases);
+            let row = rows.iter().find(|row| {
+                row.tag == recorded.tag && row.mb == recorded.mb && row.group == recorded.group
+            });
+            let Some(row) = row else { continue };
+            // The sum of medians falls short of the median of the sum: keep the step's own median.
+            let step_ms = row
+                .variants
+                .get(&recorded.variant)
+                .map_or(total, |v| v.median);
+            phase_ms.values_mut().for_each(|ms| *ms *= step_ms / total);
+            others.push(OtherTarget {
+                group: recorded.group,
+                row: row.clone(),
+                version: recorded.variant,
+                phase_ms,
+            });
         }
     }
-    Ok(shares)
+    Ok((shares, others))
 }
 
-/// Median step-by-step ratio of `version` to v1 over the fitted rows, weighted by their rounds over
+/// Parts of the collector's record summed by phase.
+fn phases(parts: &BTreeMap<String, f64>) -> BTreeMap<&'static str, f64> {
+    let mut phases: BTreeMap<&'static str, f64> = BTreeMap::new();
+    for (part, ms) in parts {
+        if let Some(phase) = phase_of(part) {
+            *phases.entry(phase).or_default() += ms;
+        }
+    }
+    if let Some(whole) = parts.get("forward_backward") {
+        let inside = ["forward", "backward", "finalize"].map(|p| phases.get(p).copied());
+        let inside: f64 = inside.into_iter().flatten().sum();
+        *phases.entry("forward").or_default() += (whole - inside).max(0.0);
+    }
+    phases
+}
+
+/// Median step-by-step ratio of `version` to v1 over the fitted rows of the reference's
+/// configuration, weighted by their rounds over
 /// the variance of the logarithm of the ratios.
-pub fn pooled_ratio(rows: &[Row], version: &str) -> f64 {
+pub fn pooled_ratio(rows: &[Row], reference: &Row, version: &str) -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
-    for row in rows.iter().filter(|row| row.fitted) {
+    let same = |row: &&Row| row.fitted && row.sets(Fsdp::V1) == reference.sets(Fsdp::V1);
+    for row in rows.iter().filter(same) {
         let Some(ratios) = row.ratios(version, "v1") else {
             continue;
         };
