@@ -22,5 +22,6 @@ pub mod program;
 pub mod report;
 pub mod schedule;
 pub mod spec;
+pub mod sweep;
 pub mod trace;
 pub mod units;

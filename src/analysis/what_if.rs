@@ -151,6 +151,11 @@ impl<'a> Question<'a> {
         })
     }
 
+    /// The base step without jitter.
+    pub fn base_still_ns(&self) -> Ns {
+        self.base_still_ns
+    }
+
     /// The base with the changes, settings first.
     ///
     /// # Errors

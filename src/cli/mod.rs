@@ -15,13 +15,19 @@ mod args;
 mod calibrate;
 mod check;
 mod completions;
+mod explain;
 mod failure;
 mod man;
+mod merge;
 mod models;
 mod output;
+mod report_args;
 mod run;
 mod shared;
+mod sweep;
 mod validate;
+
+mod what_if;
 
 use std::process::ExitCode;
 
@@ -62,6 +68,14 @@ enum Command {
     Run(run::Args),
     /// Set predictions against measured rows.
     Validate(validate::Args),
+    /// Explain where the time of a step goes, and why it differs from another.
+    Explain(explain::Args),
+    /// Ask what a step would take if something were different.
+    WhatIf(what_if::Args),
+    /// Simulate a grid of configurations.
+    Sweep(sweep::Args),
+    /// Join the parts of a sweep.
+    Merge(merge::Args),
     /// Make a calibration from measurements.
     Calibrate(calibrate::Args),
     /// Validate a spec and print the effective configuration.
@@ -80,6 +94,10 @@ fn dispatch(command: Command) -> CliResult {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::WhatIf(args) => what_if::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Models(args) => models::run(&args),

@@ -1,1 +1,11 @@
-//! Tables, JSON, CSV and plots of results.
+//! Tables, JSON, CSV, Markdown and plots of results.
+
+pub mod explain;
+pub mod gains;
+pub mod number;
+pub mod plot;
+pub mod sweep_file;
+pub mod sweep_plot;
+pub mod table;
+
+pub use table::{Cell, Column, Table, column};
