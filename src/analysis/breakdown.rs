@@ -25,7 +25,7 @@ use crate::program::{Action, ActionKind, Program, SignalId, TagId};
 use crate::units::Ns;
 
 /// Class prefix of the host work of launch calls.
-const LAUNCH_CLASS: &str = "launch/";
+pub(super) const LAUNCH_CLASS: &str = "launch/";
 
 /// What a nanosecond of the step was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,6 +12,7 @@ use crate::cost::HostCost;
 use crate::program::{Action, ActionKind, HostWork, HostWorkId, Phase, Program};
 use crate::units::Ns;
 
+use super::breakdown::LAUNCH_CLASS;
 use super::scenario::Scenario;
 
 /// Which actions an edit is about.
@@ -214,7 +215,6 @@ pub(super) struct Editor<'a> {
     /// Selected actions in program order.
     pub(super) places: Vec<Place>,
     scaled_hosts: BTreeMap<(HostWorkId, u64), HostWorkId>,
-    nothing: Option<HostWorkId>,
 }
 
 impl<'a> Editor<'a> {
@@ -239,7 +239,6 @@ impl<'a> Editor<'a> {
             scenario,
             places,
             scaled_hosts: BTreeMap::new(),
-            nothing: None,
         })
     }
 
@@ -263,7 +262,8 @@ impl<'a> Editor<'a> {
 
     /// Makes an action do nothing.
     pub(super) fn vanish(&mut self, action: &mut Action) {
-        action.host = self.no_work();
+        // The class stays, so that a later edit still finds the action.
+        action.host = self.scaled_host(action.host, 0.0);
         match action.kind {
             ActionKind::Launch { .. }
             | ActionKind::Collective { .. }
@@ -278,16 +278,6 @@ impl<'a> Editor<'a> {
             | ActionKind::Signal { .. }
             | ActionKind::Await { .. } => {}
         }
-    }
-
-    /// Host work of no duration.
-    pub(super) fn no_work(&mut self) -> HostWorkId {
-        if let Some(id) = self.nothing {
-            return id;
-        }
-        let id = self.new_host("edited/removed", HostCost::default());
-        self.nothing = Some(id);
-        id
     }
 
     /// The same host work, `factor` times as long.
@@ -392,7 +382,7 @@ pub(super) fn select(program: &Program, selector: &Selector) -> Vec<Place> {
                     continue;
                 }
                 let work = program.host_work(action);
-                if action.kind == ActionKind::Host {
+                if action.kind == ActionKind::Host && !work.class.starts_with(LAUNCH_CLASS) {
                     operator = work.class.as_str();
                 }
                 let in_class = operator.starts_with(&selector.class)

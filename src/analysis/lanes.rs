@@ -190,10 +190,9 @@ pub(super) fn graph(scenario: &mut Scenario, phase: &str) -> Result<(), EditErro
     let once = editor.new_host("launch/graph", dearest);
     for place in places {
         editor.change(place, |editor, action| {
-            action.host = if place == first {
-                once
-            } else {
-                editor.no_work()
+            action.host = match place == first {
+                true => once,
+                false => editor.scaled_host(action.host, 0.0),
             };
         });
     }

@@ -158,7 +158,11 @@ impl Total {
         Row {
             terms,
             value: 1.0 - self.fixed_ns / plain_ns,
-            weight: if self.group.is_none() { REFERENCE_WEIGHT } else { TOTAL_WEIGHT },
+            weight: if self.group.is_none() {
+                REFERENCE_WEIGHT
+            } else {
+                TOTAL_WEIGHT
+            },
         }
     }
 }

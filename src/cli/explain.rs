@@ -10,7 +10,8 @@ use super::output::{json_document, write_result};
 use super::report_args::{ReportArgs, ReportFormat, check_plot, write_plot};
 use super::shared::load_model;
 use crate::analysis::{Comparison, Scenario, compare};
-use crate::report::explain::{Document, Explained, GapDocument, gap_table};
+use crate::report::explain::{Document, Explained};
+use crate::report::gap::{GapDocument, gap_table};
 use crate::report::plot::{TimelinePlot, Waterfall};
 use crate::report::{Cell, Table, column, number};
 use crate::spec::{Fsdp, Spec};
@@ -96,19 +97,29 @@ pub fn run(args: &Args) -> CliResult {
             gap: other.as_ref().map(|(_, gap)| GapDocument::new(gap)),
         }),
     };
-    match &other {
-        Some((left, gap)) => {
-            let figure = Waterfall::of(gap, &left.name, &step.name);
-            write_plot(args.plot.as_deref(), &figure)?;
-        }
-        None => {
-            let title = format!("{} under {}: one step of rank 0", args.spec.spec, step.name);
-            let figure = TimelinePlot::new(&title, &step.program, &step.iteration);
-            write_plot(args.plot.as_deref(), &figure)?;
-        }
+    if args.plot.is_some() {
+        plot(args, &step, other.as_ref())?;
     }
     write_result(args.report.output.as_deref(), text.as_bytes())?;
     Ok(Outcome::Done)
+}
+
+fn plot(
+    args: &Args,
+    step: &Explained,
+    other: Option<&(Explained, Comparison)>,
+) -> Result<(), Failure> {
+    let path = args.plot.as_deref();
+    match other {
+        Some((left, gap)) => write_plot(path, &Waterfall::of(gap, &left.name, &step.name)),
+        None => {
+            let title = format!("{} under {}: one step of rank 0", args.spec.spec, step.name);
+            write_plot(
+                path,
+                &TimelinePlot::new(&title, &step.program, &step.iteration),
+            )
+        }
+    }
 }
 
 fn bound(step: &Explained) -> &'static str {

@@ -14,6 +14,7 @@
 mod args;
 mod calibrate;
 mod check;
+mod compare;
 mod completions;
 mod explain;
 mod failure;
@@ -57,6 +58,8 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   fsdpsim run dsv3-proxy --fsdp v2     predict a step and where its time goes
+  fsdpsim compare dsv3-proxy           put version 1 and version 2 side by side
+  fsdpsim explain dsv3-proxy --fsdp v2 --against v1   split the gap over causes
   fsdpsim models                       list the shipped specs
   fsdpsim check dsv3-proxy --fsdp v2   validate a spec and print what it amounts to
   fsdpsim help check                   all options of a subcommand";
@@ -68,6 +71,8 @@ enum Command {
     Run(run::Args),
     /// Set predictions against measured rows.
     Validate(validate::Args),
+    /// Put several implementations side by side.
+    Compare(compare::Args),
     /// Explain where the time of a step goes, and why it differs from another.
     Explain(explain::Args),
     /// Ask what a step would take if something were different.
@@ -94,6 +99,7 @@ fn dispatch(command: Command) -> CliResult {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::WhatIf(args) => what_if::run(&args),
         Command::Sweep(args) => sweep::run(&args),

@@ -2,8 +2,10 @@
 
 pub mod explain;
 pub mod gains;
+pub mod gap;
 pub mod number;
 pub mod plot;
+pub mod side_by_side;
 pub mod sweep_file;
 pub mod sweep_plot;
 pub mod table;

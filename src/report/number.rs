@@ -2,7 +2,8 @@
 
 use crate::units::{NS_PER_MS, Ns};
 
-/// Three significant digits, never in exponential form: `252`, `13.3`, `0.463`, `0`.
+/// Three significant digits, never in exponential form and never more than three decimals: `252`,
+/// `13.3`, `0.463`, `0.002`, `0`.
 pub fn three_digits(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -15,7 +16,7 @@ pub fn three_digits(value: f64) -> String {
             .split_once('e')
             .and_then(|(_, exponent)| exponent.parse().ok())
             .unwrap_or(0);
-        decimals = (2 - exponent).clamp(0, 6) as usize;
+        decimals = (2 - exponent).clamp(0, 3) as usize;
     }
     let text = format!("{value:.decimals$}");
     // A negative value that rounds to nothing.
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                "252", "100", "13.3", "10.0", "0.463", "0.000120", "0", "-5.56", "12345"
+                "252", "100", "13.3", "10.0", "0.463", "0", "0", "-5.56", "12345"
             ]
         );
         assert_eq!(three_digits(f64::NAN), "-");
@@ -72,7 +73,7 @@ mod tests {
     #[test]
     fn differences_carry_their_sign() {
         assert_eq!(signed_ms(1.5e6), "+1.50");
-        assert_eq!(signed_ms(-250.0), "-0.000250");
+        assert_eq!(signed_ms(-2_500.0), "-0.003");
         assert_eq!(signed_ms(0.0), "0");
         assert_eq!(
             (percent(-0.01), percent(18.44)),

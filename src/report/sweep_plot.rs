@@ -84,6 +84,10 @@ pub fn sweep_figure(spec: &str, file: &SweepFile, figure: &str) -> Result<SweepF
         let (Ok(x), Some(y)) = (row.values[axis].parse::<f64>(), value(row)) else {
             continue;
         };
+        let label = |key: &str, value: &str| match others.len() {
+            1 => value.to_owned(),
+            _ => label(key, value),
+        };
         let name: Vec<String> = others
             .iter()
             .map(|&key| label(&file.keys[key], &row.values[key]))
@@ -105,6 +109,10 @@ pub fn sweep_figure(spec: &str, file: &SweepFile, figure: &str) -> Result<SweepF
         x: file.keys[axis].clone(),
         y,
         series,
+        legend: match others.as_slice() {
+            [only] if file.keys[*only] != "fsdp" => file.keys[*only].clone(),
+            _ => String::new(),
+        },
         from_zero: false,
     }))
 }

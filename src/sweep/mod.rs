@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn shards_part_the_grid() {
         let grid = grid();
-        let part = |text| -> Vec<u64> { grid.shard(Shard::parse(text).expect("shard")).collect() };
+        let part =
+            |text: &str| -> Vec<u64> { grid.shard(Shard::parse(text).expect("shard")).collect() };
         assert_eq!(part("1/4"), [0, 4]);
         assert_eq!(part("4/4"), [3]);
         let mut all: Vec<u64> = (1..=4).flat_map(|i| part(&format!("{i}/4"))).collect();
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn grids_that_cannot_be_are_refused() {
-        let axis = |text| Axis::parse(text).expect("axis");
+        let axis = |text: &str| Axis::parse(text).expect("axis");
         assert_eq!(Grid::new(vec![]), Err(SweepError::Nothing));
         let twice = Grid::new(vec![axis("a.x=1"), axis("a.x=2")]);
         assert_eq!(twice, Err(SweepError::Twice("a.x".to_owned())));

@@ -2,5 +2,6 @@
 
 mod any_spec;
 mod architecture;
+mod cli_analysis;
 mod cli_spec;
 mod knobs;

@@ -35,9 +35,9 @@ impl Scale {
         }
     }
 
-    /// The same on a logarithmic axis, if all values are positive and span more than a factor 20.
+    /// The same on a logarithmic axis, if all values are positive and span at least a factor 10.
     pub(super) fn log_if_wide(self) -> Self {
-        let log = self.low > 0.0 && self.high / self.low > 20.0;
+        let log = self.low > 0.0 && self.high / self.low >= 10.0;
         Scale { log, ..self }
     }
 
@@ -189,18 +189,25 @@ impl Frame {
         put(area, name, at, LABEL, (HPos::Left, VPos::Bottom))
     }
 
-    /// Coloured boxes with names, in a row that ends at the right above the frame.
+    /// Coloured boxes with names under the title, over as many lines as they need.
     pub(super) fn legend<DB: DrawingBackend>(
         &self,
         area: &DrawingArea<DB, Shift>,
+        heading: &str,
         entries: &[(String, RGBColor)],
     ) -> Result<(), PlotError> {
         // Widths are guessed: an SVG is laid out by its viewer.
-        let width = |words: &str| 30 + 9 * words.chars().count() as i32;
-        let total: i32 = entries.iter().map(|(words, _)| width(words)).sum();
-        let mut x = (self.right - total).max(16);
-        let y = self.top - 22;
+        let width = |words: &str| 8 * words.chars().count() as i32;
+        let (mut x, mut y) = (LEGEND.0, LEGEND.1);
+        if !heading.is_empty() {
+            put(area, heading, (x, y + 6), LABEL, (HPos::Left, VPos::Center))?;
+            x += width(heading) + 16;
+        }
         for (words, colour) in entries {
+            let wide = width(words) + 40;
+            if x + wide > self.right {
+                (x, y) = (LEGEND.0, y + 20);
+            }
             fill(area, (x, y), (x + 12, y + 12), *colour)?;
             put(
                 area,
@@ -209,11 +216,14 @@ impl Frame {
                 LABEL,
                 (HPos::Left, VPos::Center),
             )?;
-            x += width(words);
+            x += wide;
         }
         Ok(())
     }
 }
+
+/// Where the legend begins.
+const LEGEND: (i32, i32) = (17, 46);
 
 #[cfg(test)]
 mod tests {

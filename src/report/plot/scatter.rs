@@ -47,7 +47,7 @@ impl Figure for Scatter {
         let frame = Frame {
             left: 84,
             right: width as i32 - 40,
-            top: 96,
+            top: 104,
             bottom: height as i32 - 66,
         };
         let all = self.points.iter().flat_map(|point| {
@@ -97,7 +97,7 @@ impl Figure for Scatter {
             .map(|(index, name)| (name.clone(), SERIES[index % SERIES.len()]))
             .collect();
         legend.push((format!("± {} %", self.band_percent), GRID));
-        frame.legend(area, &legend)
+        frame.legend(area, "", &legend)
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Lines {
     pub x: String,
     /// Name of the vertical axis, with unit.
     pub y: String,
+    /// What the names of the lines are values of; may be empty.
+    pub legend: String,
     /// Lines.
     pub series: Vec<Series>,
     /// Whether the vertical axis starts at 0.
@@ -42,7 +44,7 @@ impl Figure for Lines {
         let frame = Frame {
             left: 84,
             right: width as i32 - 40,
-            top: 100,
+            top: 116,
             bottom: height as i32 - 66,
         };
         let all = || self.series.iter().flat_map(|series| &series.points);
@@ -88,7 +90,7 @@ impl Figure for Lines {
             .filter(|(_, series)| !series.name.is_empty())
             .map(|(index, series)| (series.name.clone(), SERIES[index % SERIES.len()]))
             .collect();
-        frame.legend(area, &legend)
+        frame.legend(area, &self.legend, &legend)
     }
 }
 

@@ -65,8 +65,15 @@ impl TimelinePlot {
         for thread in threads {
             plot.lane(format!("thread {}", thread.name));
         }
+        // Streams of a pool, `grouped_gemm.0` and so on, share a lane.
+        let mut lane_of = Vec::with_capacity(program.streams.len());
         for stream in &program.streams {
-            plot.lane(stream.name.clone());
+            let name = pool(&stream.name);
+            let known = plot.lanes.iter().position(|(lane, _)| lane == name);
+            lane_of.push(known.unwrap_or(plot.lanes.len()));
+            if known.is_none() {
+                plot.lane(name.to_owned());
+            }
         }
         for span in iteration.host.iter().filter(|span| span.rank == 0) {
             let lane = span.thread as usize;
@@ -88,7 +95,7 @@ impl TimelinePlot {
                 Kind::Kernel
             };
             plot.add(
-                threads.len() + span.stream as usize,
+                lane_of[span.stream as usize],
                 kind,
                 span.start_ns,
                 span.end_ns,
@@ -133,6 +140,14 @@ impl TimelinePlot {
             }
             None => self.phases.push((name, start_ns, end_ns)),
         }
+    }
+}
+
+/// A stream's name without its number.
+fn pool(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((pool, number)) if number.parse::<u32>().is_ok() => pool,
+        _ => name,
     }
 }
 
@@ -188,8 +203,7 @@ impl Figure for TimelinePlot {
             .filter(|(kind, _)| used(*kind))
             .map(|(_, (_, name, colour))| ((*name).to_owned(), *colour))
             .collect();
-        let above = Frame { top: 70, ..frame };
-        above.legend(area, &legend)
+        frame.legend(area, "", &legend)
     }
 }
 
