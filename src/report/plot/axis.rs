@@ -35,9 +35,24 @@ impl Scale {
         }
     }
 
-    /// The same on a logarithmic axis, if all values are positive and span at least a factor 10.
-    pub(super) fn log_if_wide(self) -> Self {
-        let log = self.low > 0.0 && self.high / self.low >= 10.0;
+    /// The same on a logarithmic axis, if `values` are positive and nearer to a geometric than to an
+    /// arithmetic sequence.
+    pub(super) fn log_if_geometric(self, values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted.dedup();
+        let spread = |steps: Vec<f64>| {
+            let largest = steps.iter().copied().fold(0.0, f64::max);
+            largest / steps.iter().copied().fold(f64::INFINITY, f64::min)
+        };
+        let gaps = spread(sorted.windows(2).map(|pair| pair[1] - pair[0]).collect());
+        let ratios = spread(
+            sorted
+                .windows(2)
+                .map(|pair| (pair[1] / pair[0]).ln())
+                .collect(),
+        );
+        let log = self.low > 0.0 && sorted.len() > 2 && ratios < gaps;
         Scale { log, ..self }
     }
 
@@ -239,9 +254,13 @@ mod tests {
             Scale::new((183.0, 261.0), (0, 100)).ticks(5),
             [200.0, 220.0, 240.0, 260.0]
         );
-        let wide = Scale::new((1.0, 128.0), (0, 100)).log_if_wide();
+        let doubled: Vec<f64> = (0..8).map(|k| f64::from(1 << k)).collect();
+        let wide = Scale::new((1.0, 128.0), (0, 100)).log_if_geometric(&doubled);
         assert_eq!(wide.ticks(8), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
         assert_eq!((wide.at(1.0), wide.at(128.0)), (0, 100));
+        let even: Vec<f64> = (1..=10).map(f64::from).collect();
+        let even = Scale::new((1.0, 10.0), (0, 90)).log_if_geometric(&even);
+        assert_eq!(even.at(4.0), 30);
     }
 
     #[test]

@@ -68,8 +68,8 @@ impl Figure for Scatter {
             ));
         }
         let range = (low * 0.92, high * 1.08);
-        let x = Scale::new(range, (frame.left, frame.right)).log_if_wide();
-        let y = Scale::new(range, (frame.bottom, frame.top)).log_if_wide();
+        let x = Scale::new(range, (frame.left, frame.right));
+        let y = Scale::new(range, (frame.bottom, frame.top));
         frame.horizontal(area, &self.title, &x, "measured step time (ms)")?;
         frame.vertical(area, &y, "predicted step time (ms)")?;
         for factor in [

@@ -66,7 +66,8 @@ impl Figure for Lines {
         } else {
             y_range.0 - margin
         };
-        let x = Scale::new(x_range, (frame.left + 10, frame.right - 10)).log_if_wide();
+        let x = Scale::new(x_range, (frame.left + 10, frame.right - 10));
+        let x = x.log_if_geometric(&all().map(|point| point.0).collect::<Vec<_>>());
         let y = Scale::new((low, y_range.1 + margin), (frame.bottom, frame.top));
         frame.horizontal(area, &self.title, &x, &self.x)?;
         frame.vertical(area, &y, &self.y)?;
