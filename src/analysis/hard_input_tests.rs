@@ -146,6 +146,38 @@ fn a_graph_takes_the_host_out_of_the_optimizer() {
     assert_eq!(step_ns(&graph), 32 * MS + 10 * US + 900 * US);
 }
 
+/// Both runs of a pair draw the same jitter, also when the edit inserts events: no noise is left.
+#[test]
+fn pairs_draw_the_same_jitter() {
+    let mut small = Small::new(&["compute", "reduce"]);
+    let comm = small.builder.communicator("outer", vec![vec![0, 1]]);
+    small.at(Phase::Backward(0), "layer");
+    for _ in 0..50 {
+        small.host("fsdp.hook", 100 * US);
+        small.collective("fsdp.outer_reduce", Collective::ReduceScatter, comm, 1, US);
+    }
+    small.host("gone", 10 * MS);
+    small.host("fsdp.hook", 100 * US);
+    small.synchronize("step.synchronize");
+    let mut base = small.scenario(2);
+    base.iterations = 20;
+    base.jitter.actions = true;
+    for cost in &mut base.prices.host {
+        cost.log_sigma = if cost.centre_ns > 1e6 { 0.0 } else { 1.0 };
+    }
+    assert_ne!(
+        base.noisy_ns().expect("runs")[0],
+        base.still_ns().expect("runs")
+    );
+    let outer = Selector::cause("fsdp.outer_reduce");
+    let moved = changed(&base, &[Edit::OwnStream(outer, Phase::Finalize)]);
+    let gained = gain(&base, &moved).expect("runs").gain_ns;
+    assert_eq!((gained.low, gained.high), (0.0, 0.0));
+    let removed = changed(&base, &[Edit::Remove(Selector::cause("gone"))]);
+    let gained = gain(&base, &removed).expect("runs").gain_ns;
+    assert_eq!((gained.low, gained.high), (1e7, 1e7));
+}
+
 /// A graph cannot hold a host wait: the alltoall dispatcher's copy of token counts, say.
 #[test]
 fn a_phase_in_which_the_host_waits_cannot_be_captured() {

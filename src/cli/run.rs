@@ -5,8 +5,10 @@ use serde::Serialize;
 use super::args::{CalibrationArgs, Format, OutputArgs, RepeatArgs, SpecArgs};
 use super::failure::{CliResult, Failure, Outcome};
 use super::output::{csv_line, json_document, write_result};
+use super::report_args::{check_plot, write_plot};
 use super::shared::load_model;
 use crate::analysis::{Prediction, predict, quantile};
+use crate::report::plot::TimelinePlot;
 use crate::units::{Ns, ms};
 
 /// Causes that the table shows.
@@ -29,12 +31,16 @@ pub struct Args {
     /// Speed of the host against the calibration's.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     host_speed: f64,
+    /// Draw the timeline of a step to an .svg or .png file.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<std::path::PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Runs `run`.
 pub fn run(args: &Args) -> CliResult {
+    check_plot(args.plot.as_deref())?;
     let mut spec = args.spec.load()?;
     args.repeat.apply(&mut spec);
     let model = load_model(args.calibration.calibration.as_deref(), args.host_speed)?;
@@ -50,6 +56,14 @@ pub fn run(args: &Args) -> CliResult {
         }),
         Format::Csv => csv(&result),
     };
+    if let (Some(path), Some(iteration)) = (&args.plot, prediction.timeline.iterations.last()) {
+        let name = prediction.fsdp.name();
+        let title = format!("{} under {name}: one step of rank 0", args.spec.spec);
+        write_plot(
+            Some(path),
+            &TimelinePlot::new(&title, &prediction.program, iteration),
+        )?;
+    }
     write_result(args.output.output.as_deref(), text.as_bytes())?;
     Ok(Outcome::Done)
 }

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::cost::Prices;
-use crate::program::{Action, ActionKind, CommId, Program};
+use crate::program::{Action, ActionKind, CommId, HostWorkId, Program};
 use crate::units::Ns;
 
 use super::jitter::{JitterOptions, action_factor, step_factor};
@@ -84,6 +84,8 @@ struct State<'a> {
     starts: Vec<Mark>,
     launches: usize,
     signals: Vec<Option<Ns>>,
+    /// Actions with host work that each thread has run in this step: the keys of their draws.
+    draws: Vec<u64>,
     host: Vec<HostSpan>,
     device: Vec<DeviceSpan>,
     iteration: u32,
@@ -112,6 +114,7 @@ pub fn simulate(
         starts: vec![Mark::default(); options.launch_queue_depth.max(1) as usize],
         launches: 0,
         signals: Vec::new(),
+        draws: vec![0; threads],
         host: Vec::new(),
         device: Vec::new(),
         iteration: 0,
@@ -131,6 +134,7 @@ impl State<'_> {
     fn step(&mut self, iteration: u32, record: bool) -> Result<Iteration, EngineError> {
         self.iteration = iteration;
         self.signals = vec![None; self.program.signal_count as usize];
+        self.draws.fill(0);
         self.host.clear();
         self.device.clear();
         // Spans of earlier iterations are gone: their times stay, their indices do not.
@@ -190,13 +194,18 @@ impl State<'_> {
         }
     }
 
-    /// Host time of an action's work.
-    fn work_ns(&self, thread: usize, index: usize, action: &Action) -> Ns {
+    /// Host time of an action's work. Actions without host work draw nothing and count for nothing,
+    /// so that one more of them leaves the draws of the others as they were.
+    fn work_ns(&mut self, thread: usize, action: &Action) -> Ns {
+        if action.host == HostWorkId(0) {
+            return 0;
+        }
+        let key = (thread as u64) << 32 | self.draws[thread];
+        self.draws[thread] += 1;
         let cost = self.prices.host[action.host.index()];
         let Some(jitter) = &self.options.jitter else {
             return cost.centre_ns.round() as Ns;
         };
-        let key = (thread as u64) << 24 | index as u64;
         let own = if jitter.actions {
             action_factor(
                 cost.log_sigma,
@@ -227,7 +236,7 @@ impl State<'_> {
             );
             return true;
         }
-        let work_end_ns = start_ns + self.work_ns(thread, index, action);
+        let work_end_ns = start_ns + self.work_ns(thread, action);
         let mut end = Mark {
             ns: work_end_ns,
             span: None,
