@@ -44,6 +44,9 @@ pub struct Args {
     /// Answer for every proposal alone and rank the gains.
     #[arg(long, help_heading = "Lists")]
     proposals: bool,
+    /// Do not say what each proposal changes.
+    #[arg(long)]
+    brief: bool,
     #[command(flatten)]
     calibration: CalibrationArgs,
     /// Speed of the host against the calibration's.
@@ -124,7 +127,7 @@ pub fn run(args: &Args) -> CliResult {
     let calibration = &model.calibration().provenance.name;
     let text = match args.report.format {
         ReportFormat::Table => {
-            let told: String = notes(&answers)
+            let told: String = notes(&answers, args.brief)
                 .iter()
                 .map(|note| format!("\n{note}\n"))
                 .collect();
@@ -135,7 +138,7 @@ pub fn run(args: &Args) -> CliResult {
             )
         }
         ReportFormat::Markdown => {
-            let told: String = notes(&answers)
+            let told: String = notes(&answers, args.brief)
                 .iter()
                 .map(|note| format!("- {note}\n"))
                 .collect();

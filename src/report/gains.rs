@@ -33,7 +33,7 @@ pub fn rank(answers: &mut [Answer]) {
     });
 }
 
-/// Gains for people.
+/// Gains for people, those that there are.
 pub fn table(answers: &[Answer]) -> Table {
     let mut table = Table::new(&[
         column("change", "change"),
@@ -44,10 +44,8 @@ pub fn table(answers: &[Answer]) -> Table {
     ]);
     for answer in answers {
         let name = Cell::text(answer.name.clone());
-        let Ok(gain) = &answer.gain else {
-            table.row([name]);
-            continue;
-        };
+        // Those without an answer are in the notes.
+        let Ok(gain) = &answer.gain else { continue };
         let interval = format!(
             "{} to {}",
             number::signed_ms(gain.gain_ns.low),
@@ -64,10 +62,11 @@ pub fn table(answers: &[Answer]) -> Table {
     table
 }
 
-/// What the proposals among the answers change, and why some answers are missing; a line each.
-pub fn notes(answers: &[Answer]) -> Vec<String> {
+/// Why some answers are missing, and before that, unless `brief`, what the proposals among the answers
+/// change; a line each.
+pub fn notes(answers: &[Answer], brief: bool) -> Vec<String> {
     let changes = answers.iter().filter_map(|answer| {
-        let proposal = answer.proposal.filter(|_| answer.gain.is_ok())?;
+        let proposal = answer.proposal.filter(|_| answer.gain.is_ok() && !brief)?;
         Some(format!(
             "{} ({}, {}): {}",
             proposal.name, proposal.title, proposal.reference, proposal.changes
