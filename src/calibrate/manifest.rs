@@ -47,6 +47,10 @@ pub struct PresetEntry {
     pub reference: RowName,
     /// Host microbenchmarks.
     pub host_ops: PathBuf,
+    /// Kernel microbenchmarks.
+    pub kernels: Vec<PathBuf>,
+    /// Streaming multiprocessors of the device.
+    pub multiprocessors: u32,
 }
 
 /// Names a row.

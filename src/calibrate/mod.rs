@@ -4,6 +4,7 @@ mod align;
 mod bootstrap;
 mod expected;
 mod host_fit;
+mod kernels;
 mod manifest;
 mod nnls;
 mod reconcile;

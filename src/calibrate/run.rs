@@ -6,13 +6,14 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::cost::calibration::{
-    Calibration, HostCalibration, HostClass, Jitter, Provenance, SCHEMA_VERSION,
+    Calibration, HostCalibration, HostClass, Interconnect, Jitter, Provenance, SCHEMA_VERSION,
 };
 use crate::program::Program;
 use crate::schedule;
 use crate::spec::{Fsdp, Spec};
 
 use super::host_fit::{ClassCost, Inflation, TracedStep, fit_classes};
+use super::kernels::fit_device;
 use super::manifest::{DataError, Manifest, TraceEntry, read_text};
 use super::reconcile::{Factors, KnownTotals, reconcile};
 use super::recorded::recorded_items;
@@ -106,6 +107,8 @@ pub fn calibrate(folder: &Path) -> Result<Calibrated, DataError> {
     let calibration = Calibration {
         schema_version: SCHEMA_VERSION,
         provenance: provenance(&manifest, &reports, &phases),
+        interconnect: Interconnect::FakeGroup,
+        device: fit_device(folder, &manifest)?,
         host: HostCalibration {
             speed: 1.0,
             recorded_operator_ns: event_cost.0.round(),
@@ -405,6 +408,7 @@ fn provenance(manifest: &Manifest, steps: &[StepReport], phases: &[PhaseReport])
             .map(|entry| entry.file.display().to_string()),
     );
     sources.push(preset.host_ops.display().to_string());
+    sources.extend(preset.kernels.iter().map(|file| file.display().to_string()));
     Provenance {
         name: preset.name.clone(),
         device: preset.device.clone(),

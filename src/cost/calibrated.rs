@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::{CollectiveCall, Communicator, HostWork, Kernel};
+use crate::program::{Collective, CollectiveCall, Communicator, HostWork, Kernel};
 use crate::units::Ns;
 
-use super::calibration::{Calibration, HostClass};
+use super::calibration::{Calibration, HostClass, Interconnect};
 use super::{CostModel, HostCost};
 
 /// Prices descriptions from a calibration.
@@ -151,10 +151,34 @@ impl CostModel for CalibratedModel {
     }
 
     fn kernel_ns(&self, kernel: &Kernel) -> Ns {
-        kernel.measured_ns.unwrap_or(2_000)
+        self.calibration.device.time_ns(kernel)
     }
 
-    fn collective_ns(&self, call: &CollectiveCall, _: &Communicator, _: &[u32]) -> Ns {
-        call.measured_ns.unwrap_or(5_000)
+    fn collective_ns(&self, call: &CollectiveCall, _: &Communicator, group: &[u32]) -> Ns {
+        if let Some(ns) = call.measured_ns {
+            return ns;
+        }
+        let (ranks, bytes) = (group.len().max(1) as f64, call.bytes as f64);
+        let ns = match self.calibration.interconnect {
+            // The copy reads and writes the output: the gathered buffer, or the reduced shard.
+            Interconnect::FakeGroup => {
+                let output = match call.op {
+                    Collective::ReduceScatter => bytes / ranks,
+                    Collective::AllReduce | Collective::Broadcast | Collective::Barrier => 0.0,
+                    Collective::AllGather | Collective::AllToAll => bytes,
+                };
+                self.calibration.device.bytes_ns("copy", 2.0 * output)
+            }
+            // One rank has nobody to talk to: the call copies at most its own buffer.
+            Interconnect::Ring { .. } if group.len() < 2 => {
+                self.calibration.device.bytes_ns("copy", 2.0 * bytes)
+            }
+            Interconnect::Ring { alpha_ns, hop_ns, busbw_bytes_per_ns } => {
+                let steps = if call.op == Collective::AllReduce { 2.0 } else { 1.0 };
+                let moved = steps * bytes * (ranks - 1.0) / ranks * call.imbalance;
+                alpha_ns + hop_ns * steps * (ranks - 1.0) + moved / busbw_bytes_per_ns
+            }
+        };
+        ns.round() as Ns
     }
 }

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::kernel::DeviceCalibration;
+
 /// Version of the file's layout.
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -19,6 +21,27 @@ pub struct Calibration {
     pub provenance: Provenance,
     /// Host costs.
     pub host: HostCalibration,
+    /// Device times.
+    pub device: DeviceCalibration,
+    /// Communication.
+    pub interconnect: Interconnect,
+}
+
+/// Communication.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
+pub enum Interconnect {
+    /// A fake process group on one device: a plain copy of the output stands in for the transfer.
+    FakeGroup,
+    /// A ring over NVLink inside one node: `alpha_ns + hop_ns · (ranks - 1)`, then the bus bandwidth.
+    Ring {
+        /// Time of the smallest collective.
+        alpha_ns: f64,
+        /// Time of one hop.
+        hop_ns: f64,
+        /// Bus bandwidth.
+        busbw_bytes_per_ns: f64,
+    },
 }
 
 /// Where the numbers come from.
@@ -189,6 +212,11 @@ impl Calibration {
         });
         text.push_str(&head.unwrap_or_default());
         let host = &self.host;
+        let rest = toml::to_string(&Tail {
+            interconnect: &self.interconnect,
+            device: &self.device,
+        });
+        let _ = writeln!(text, "\n{}", rest.unwrap_or_default().trim_end());
         let _ = writeln!(text, "\n[host]\nspeed = {:?}", host.speed);
         let _ = writeln!(
             text,
@@ -214,6 +242,13 @@ impl Calibration {
         }
         text
     }
+}
+
+/// What serde writes after the head.
+#[derive(Serialize)]
+struct Tail<'a> {
+    interconnect: &'a Interconnect,
+    device: &'a DeviceCalibration,
 }
 
 /// The part of the file that serde writes.

@@ -2,6 +2,7 @@
 
 pub mod calibrated;
 pub mod calibration;
+pub mod kernel;
 
 use crate::program::{CollectiveCall, Communicator, HostWork, Kernel};
 use crate::units::Ns;
