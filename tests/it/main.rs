@@ -4,3 +4,4 @@ mod any_spec;
 mod architecture;
 mod cli_spec;
 mod knobs;
+mod schedule_counts;
