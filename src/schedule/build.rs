@@ -39,7 +39,10 @@ fn build_plan(spec: &Spec, plan: &Plan, fsdp: Fsdp) -> Result<Program, ScheduleE
     let mut writer = Writer::new(program, comms);
     match fsdp {
         Fsdp::Ddp => write_step(&mut writer, plan, &mut Ddp),
-        Fsdp::V1 => write_step(&mut writer, plan, &mut V1::new(plan)),
+        Fsdp::V1 => {
+            let mut v1 = V1::new(plan, &mut writer.program);
+            write_step(&mut writer, plan, &mut v1);
+        }
         Fsdp::V2 => write_step(&mut writer, plan, &mut V2::new(plan)),
     }
     let Writer {

@@ -30,7 +30,6 @@ pub fn plan(spec: &Spec, rank: u64) -> Plan {
         microbatches: spec.num_microbatches().min(u64::from(u16::MAX)) as u16,
         main_grad_bytes: spec.main_grads_dtype().bytes(),
         v1_prefetch_elements: unit_elements / 2,
-        v1_reduce_queue_elements: unit_elements,
         wgrad_fusion: spec.ddp.gradient_accumulation_fusion,
         v1_buffers: spec.ddp.fsdp_double_buffer.then_some(2),
         v2_forward_prefetch: 1,

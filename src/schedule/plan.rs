@@ -97,8 +97,6 @@ pub struct Plan {
     pub main_grad_bytes: u64,
     /// v1: elements that all-gather prefetch may hold.
     pub v1_prefetch_elements: u64,
-    /// v1: elements that may wait for reduction.
-    pub v1_reduce_queue_elements: u64,
     /// v1: whether the weight-gradient product writes the main gradient itself.
     pub wgrad_fusion: bool,
     /// v1: at most this many units hold gathered weights (double buffering); `None` for no limit.

@@ -120,11 +120,8 @@ impl V2 {
     /// Waits for the module's own gather and starts those of the next modules in `order`.
     fn enter(&mut self, w: &mut Writer, plan: &Plan, order: &[usize], index: usize, ahead: u64) {
         w.python("v2.module_hooks", "v2.enter/python", 1);
+        // A push here and its pop on leaving.
         w.python("v2.nvtx", "v2.nvtx/python", 1);
-        if index == 0 {
-            let (stream, compute) = (Self::gather_stream(w), w.streams.compute);
-            w.wait_stream("v2.stream_event_ops", stream, compute);
-        }
         if self.unsharded[index].is_none() {
             self.unshard(w, plan, index);
         }
@@ -178,7 +175,6 @@ impl V2 {
         for parameter in &group.parameters {
             self.rebind(w, parameter.local);
         }
-        w.python("v2.nvtx", "v2.nvtx/python", 1);
     }
 
     fn reduce(&self, w: &mut Writer, plan: &Plan, microbatch: u16, index: usize, stream: StreamId) {
@@ -265,6 +261,8 @@ impl Hooks for V2 {
     }
 
     fn pre_model(&mut self, w: &mut Writer, plan: &Plan, _: u16) {
+        let (stream, compute) = (Self::gather_stream(w), w.streams.compute);
+        w.wait_stream("v2.stream_event_ops", stream, compute);
         let order = Self::forward_order(plan);
         self.enter(w, plan, &order, 0, plan.v2_forward_prefetch);
     }

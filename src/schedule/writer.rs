@@ -224,6 +224,22 @@ impl Writer {
         self.push(cause, host, ActionKind::StreamWait { event, stream });
     }
 
+    /// Records `event` at the tail of `stream` without host work: the end of a collective, whose
+    /// event is recorded inside the call.
+    pub fn mark(&mut self, cause: &str, stream: StreamId, event: EventId) {
+        let kind = ActionKind::EventRecord { event, stream };
+        self.push(cause, HostWorkId(0), kind);
+    }
+
+    /// Lets `stream` wait for an event; the host work is part of what surrounds it.
+    pub fn wait_mark(&mut self, cause: &str, stream: StreamId, event: EventId) {
+        self.push(
+            cause,
+            HostWorkId(0),
+            ActionKind::StreamWait { event, stream },
+        );
+    }
+
     /// Hands over to the other thread and back: what `inside` writes runs there while this thread
     /// is parked.
     pub fn on_autograd(&mut self, inside: impl FnOnce(&mut Self)) {

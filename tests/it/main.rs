@@ -5,3 +5,4 @@ mod architecture;
 mod cli_analysis;
 mod cli_spec;
 mod knobs;
+mod schedule_counts;
