@@ -1,14 +1,17 @@
 //! `fsdpsim run`: how long a step takes and where its time goes.
 
+use std::io::Write as _;
+
 use serde::Serialize;
 
 use super::args::{CalibrationArgs, Format, OutputArgs, RepeatArgs, SpecArgs};
 use super::failure::{CliResult, Failure, Outcome};
-use super::output::{csv_line, json_document, write_result};
+use super::output::{csv_line, json_document, write_file, write_result};
 use super::report_args::{check_plot, write_plot};
 use super::shared::load_model;
 use crate::analysis::{Prediction, predict, quantile};
 use crate::report::plot::TimelinePlot;
+use crate::trace::chrome_trace;
 use crate::units::{Ns, ms};
 
 /// Causes that the table shows.
@@ -20,6 +23,7 @@ const CAUSES_SHOWN: usize = 12;
 Examples:
   fsdpsim run dsv3-proxy --fsdp v2
   fsdpsim run models/dsv3-proxy.toml --fsdp v1 --set model.num_layers=8
+  fsdpsim run dsv3-proxy --fsdp v2 --trace step.json.gz --plot step.svg
   fsdpsim run dsv3-proxy --fsdp v2 --host-speed 1.1 --format json")]
 pub struct Args {
     #[command(flatten)]
@@ -31,6 +35,10 @@ pub struct Args {
     /// Speed of the host against the calibration's.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     host_speed: f64,
+    /// Write the timeline of a step as Chrome trace JSON (opens in Perfetto); gzipped if the name
+    /// ends in .gz.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<std::path::PathBuf>,
     /// Draw the timeline of a step to an .svg or .png file.
     #[arg(long, value_name = "FILE")]
     plot: Option<std::path::PathBuf>,
@@ -56,6 +64,9 @@ pub fn run(args: &Args) -> CliResult {
         }),
         Format::Csv => csv(&result),
     };
+    if let (Some(path), Some(iteration)) = (&args.trace, prediction.timeline.iterations.last()) {
+        write_trace(path, &chrome_trace(&prediction.program, iteration))?;
+    }
     if let (Some(path), Some(iteration)) = (&args.plot, prediction.timeline.iterations.last()) {
         let name = prediction.fsdp.name();
         let title = format!("{} under {name}: one step of rank 0", args.spec.spec);
@@ -66,6 +77,18 @@ pub fn run(args: &Args) -> CliResult {
     }
     write_result(args.output.output.as_deref(), text.as_bytes())?;
     Ok(Outcome::Done)
+}
+
+/// Writes the trace, gzipped by extension.
+fn write_trace(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return write_file(path, text.as_bytes());
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let bytes = encoder
+        .write_all(text.as_bytes())
+        .and_then(|()| encoder.finish());
+    write_file(path, &bytes.map_err(Failure::data)?)
 }
 
 #[derive(Serialize)]

@@ -1,1 +1,5 @@
-//! PyTorch profiler traces in, Perfetto-readable JSON out.
+//! Timelines out, as Chrome trace JSON.
+
+mod write;
+
+pub use write::chrome_trace;
