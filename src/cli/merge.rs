@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::failure::{CliResult, Failure, Outcome};
 use super::output::write_result;
-use crate::report::sweep_file::{RowFormat, SweepFile};
+use crate::report::sweep_file::RowFormat;
+use crate::sweep::SweepFile;
 
 /// Arguments of `merge`.
 #[derive(Debug, clap::Args)]
@@ -19,6 +20,10 @@ pub struct Args {
     /// Files that `fsdpsim sweep --shard` wrote, in any order.
     #[arg(required = true, value_name = "PART")]
     parts: Vec<PathBuf>,
+    /// Write Parquet instead of what the parts are.
+    #[cfg(feature = "parquet")]
+    #[arg(long)]
+    parquet: bool,
     /// Write to a file instead of stdout (`-`).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -44,6 +49,12 @@ pub fn run(args: &Args) -> CliResult {
         Failure::data(error)
             .help("run the missing or differing shards again: --shard I/N, --resume")
     })?;
+    #[cfg(feature = "parquet")]
+    if args.parquet {
+        let bytes = crate::report::sweep_parquet::to_parquet(&whole).map_err(Failure::data)?;
+        write_result(args.output.as_deref(), &bytes)?;
+        return Ok(Outcome::Done);
+    }
     write_result(args.output.as_deref(), whole.to_text(format).as_bytes())?;
     Ok(Outcome::Done)
 }

@@ -14,10 +14,10 @@ use super::failure::{CliResult, Failure, Outcome};
 use super::output::write_file;
 use super::report_args::{check_plot, write_plot};
 use super::shared::{load_calibration, load_model};
-use crate::report::sweep_file::{RowFormat, SweepFile};
+use crate::report::sweep_file::RowFormat;
 use crate::report::sweep_plot::{SweepFigure, sweep_figure};
 use crate::spec::{Spec, SpecError};
-use crate::sweep::{Axis, Grid, Row, Shard, Sweep, SweepError};
+use crate::sweep::{Axis, Grid, Row, Shard, Sweep, SweepError, SweepFile};
 
 /// Points simulated between two writes: enough to keep the threads busy, few enough that a stop
 /// loses little.
@@ -78,6 +78,9 @@ enum SweepFormat {
     Csv,
     /// One JSON object a line.
     Jsonl,
+    /// Columns with types, written when the sweep is done.
+    #[cfg(feature = "parquet")]
+    Parquet,
 }
 
 /// Runs `sweep`.
@@ -101,18 +104,10 @@ pub fn run(args: &Args) -> CliResult {
     let format = match args.format {
         SweepFormat::Csv => RowFormat::Csv,
         SweepFormat::Jsonl => RowFormat::JsonLines,
+        #[cfg(feature = "parquet")]
+        SweepFormat::Parquet => return run_parquet(args, &sweep, &spec, shard),
     };
-    let mut file = SweepFile {
-        grid: sweep.fingerprint(&spec),
-        points: sweep.grid.points(),
-        keys: sweep
-            .grid
-            .axes
-            .iter()
-            .map(|axis| axis.key.clone())
-            .collect(),
-        rows: Vec::new(),
-    };
+    let mut file = empty_file(&sweep, &spec);
     let path = args
         .output
         .as_deref()
@@ -156,6 +151,35 @@ pub fn run(args: &Args) -> CliResult {
         }
     }
     Ok(Outcome::Done)
+}
+
+/// A sweep whose rows are written at the end: a Parquet file cannot grow.
+#[cfg(feature = "parquet")]
+fn run_parquet(args: &Args, sweep: &Sweep, spec: &Spec, shard: Shard) -> CliResult {
+    if args.resume {
+        let told = anyhow!("--resume cannot go on with a Parquet file");
+        return Err(Failure::usage(told).help("sweep to CSV and let `fsdpsim merge` convert it"));
+    }
+    let points: Vec<u64> = sweep.grid.shard(shard).collect();
+    let file = SweepFile {
+        rows: points.par_iter().map(|&point| sweep.row(point)).collect(),
+        ..empty_file(sweep, spec)
+    };
+    warn_impossible(&file.rows);
+    let bytes = crate::report::sweep_parquet::to_parquet(&file).map_err(Failure::data)?;
+    super::output::write_result(args.output.as_deref(), &bytes)?;
+    Ok(Outcome::Done)
+}
+
+/// The file of a sweep before its first row.
+fn empty_file(sweep: &Sweep, spec: &Spec) -> SweepFile {
+    let axes = sweep.grid.axes.iter();
+    SweepFile {
+        grid: sweep.fingerprint(spec),
+        points: sweep.grid.points(),
+        keys: axes.map(|axis| axis.key.clone()).collect(),
+        rows: Vec::new(),
+    }
 }
 
 fn grid(vary: &[String]) -> Result<Grid, Failure> {

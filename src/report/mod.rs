@@ -7,6 +7,8 @@ pub mod number;
 pub mod plot;
 pub mod side_by_side;
 pub mod sweep_file;
+#[cfg(feature = "parquet")]
+pub mod sweep_parquet;
 pub mod sweep_plot;
 pub mod table;
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use super::table::quoted;
-use crate::sweep::{FIGURES, Row};
+use crate::sweep::{FIGURES, Row, SweepFile};
 
 /// How rows are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,19 +18,6 @@ pub enum RowFormat {
     Csv,
     /// One JSON object a line.
     JsonLines,
-}
-
-/// A file of rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SweepFile {
-    /// Fingerprint of the grid.
-    pub grid: String,
-    /// Points of the grid.
-    pub points: u64,
-    /// Keys of its axes.
-    pub keys: Vec<String>,
-    /// Rows, in the order of the file.
-    pub rows: Vec<Row>,
 }
 
 /// A file that is not of this kind.

@@ -2,8 +2,7 @@
 
 use super::number;
 use super::plot::{HeatMap, Lines, PlotError, Series};
-use super::sweep_file::SweepFile;
-use crate::sweep::{FIGURES, Row};
+use crate::sweep::{FIGURES, Row, SweepFile};
 use crate::units::NS_PER_MS;
 
 /// Up to this many values of a second key are lines; more are a heat map.

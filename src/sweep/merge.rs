@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use super::Row;
-use crate::report::sweep_file::SweepFile;
+use super::{Row, SweepFile};
 
 /// Parts that do not make a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

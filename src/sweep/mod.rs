@@ -43,6 +43,19 @@ pub struct Row {
     pub result: Result<[u64; FIGURES.len()], String>,
 }
 
+/// Rows of one grid: all of them, or a part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SweepFile {
+    /// Fingerprint of the grid.
+    pub grid: String,
+    /// Points of the grid.
+    pub points: u64,
+    /// Keys of its axes.
+    pub keys: Vec<String>,
+    /// Rows, in the order of the grid where nothing else is said.
+    pub rows: Vec<Row>,
+}
+
 /// A grid that is none.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SweepError {
