@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A wait for the device is split by what the device did meanwhile, along the chain of spans that
-//! ended it: time of a collective is *exposed communication*, time of a kernel *device wait*. A
+//! ended it: time of a collective is *exposed communication*, time of a kernel *device wait*, or
+//! *launch queue* if the host only had run too far ahead. A
 //! collective that waited for the last rank to arrive shows that time as *late rank*. Work that
 //! runs beside the host is in no part: that is what hidden means.
 
@@ -40,7 +41,7 @@ pub enum Part {
     LateRank,
     /// The host waits while a kernel runs, or for work that was not enqueued yet.
     DeviceWait,
-    /// The host waits because its launch queue is full.
+    /// The host waits because its launch queue is full of kernels.
     LaunchQueue,
     /// The host waits for another thread that does nothing of its own.
     ThreadWait,
@@ -248,22 +249,38 @@ impl<'a> Walker<'a> {
                     None => self.push(out, thread, Part::ThreadWait, action.tag, from, to),
                 }
             }
-            (Wait::Device, _) => self.device(thread, action.tag, span.waited_for, from, to, out),
+            (Wait::Device, _) => {
+                let chain = (span.waited_for, Part::DeviceWait);
+                self.device(thread, action.tag, chain, (from, to), out);
+            }
             (Wait::LaunchQueue, _) => {
-                self.push(out, thread, Part::LaunchQueue, action.tag, from, to);
+                // A place is free when a kernel starts, so what matters is what ran before it.
+                let chain = (
+                    span.waited_for.and_then(|d| self.before(d)),
+                    Part::LaunchQueue,
+                );
+                self.device(thread, action.tag, chain, (from, to), out);
             }
             _ => self.push(out, thread, Part::ThreadWait, action.tag, from, to),
         }
     }
 
-    /// Splits a wait for the device along the chain of spans that ended it.
+    /// The device span whose end let this one start.
+    fn before(&self, device: u32) -> Option<u32> {
+        match self.iteration.device[device as usize].binding {
+            Binding::Device(before) => Some(before),
+            Binding::Host(_) | Binding::Earlier => None,
+        }
+    }
+
+    /// Splits a wait for the device along the chain of spans that ended it: collectives are exposed
+    /// communication, all else is `part`.
     fn device(
         &self,
         thread: usize,
         tag: TagId,
-        waited_for: Option<u32>,
-        from: Ns,
-        to: Ns,
+        (last, part): (Option<u32>, Part),
+        (from, to): (Ns, Ns),
         out: &mut Vec<Segment>,
     ) {
         let mut reversed: Vec<Segment> = Vec::new();
@@ -278,27 +295,24 @@ impl<'a> Walker<'a> {
                 });
             }
         };
-        let (mut at, mut next) = (to, waited_for);
+        let (mut at, mut next) = (to, last);
         while let Some(index) = next.filter(|_| at > from) {
             let span = &self.iteration.device[index as usize];
             let why = device_action(self.program, span).tag;
             // Between the end of the chain's next span and what it waited for lies a rendezvous.
             put(Part::LateRank, why, span.end_ns.clamp(from, at), at);
             at = at.min(span.end_ns.max(from));
-            let part = if span.collective {
+            let kind = if span.collective {
                 Part::ExposedCommunication
             } else {
-                Part::DeviceWait
+                part
             };
             let start_ns = span.start_ns.clamp(from, at);
-            put(part, why, start_ns, at);
+            put(kind, why, start_ns, at);
             at = start_ns;
-            next = match span.binding {
-                Binding::Device(before) => Some(before),
-                Binding::Host(_) | Binding::Earlier => None,
-            };
+            next = self.before(index);
         }
-        put(Part::DeviceWait, tag, from, at);
+        put(part, tag, from, at);
         out.extend(reversed.into_iter().rev());
     }
 

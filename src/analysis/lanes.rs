@@ -179,20 +179,13 @@ pub(super) fn graph(scenario: &mut Scenario, phase: &str) -> Result<(), EditErro
         .filter(launch)
         .max_by(|a, b| price(a).centre_ns.total_cmp(&price(b).centre_ns))
         .map(price);
-    let Some(dearest) = dearest else {
-        return Err(EditError::Nothing {
-            cause: format!("a launch in the {phase}"),
-            detail: String::new(),
-            known: program.causes.clone(),
-        });
-    };
-    let first = places[0];
-    let once = editor.new_host("launch/graph", dearest);
-    for place in places {
+    // A phase without launches has nothing to replay: its host work is gone all the same.
+    let once = dearest.map(|price| editor.new_host("launch/graph", price));
+    for (number, place) in places.into_iter().enumerate() {
         editor.change(place, |editor, action| {
-            action.host = match place == first {
-                true => once,
-                false => editor.scaled_host(action.host, 0.0),
+            action.host = match once.filter(|_| number == 0) {
+                Some(once) => once,
+                None => editor.scaled_host(action.host, 0.0),
             };
         });
     }

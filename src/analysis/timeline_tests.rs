@@ -96,6 +96,29 @@ fn hidden_communication_is_in_no_part() {
     assert_eq!(slack(&scenario.program, &iteration).device_ns, [70]);
 }
 
+#[test]
+fn a_full_launch_queue_is_told_by_what_the_device_does() {
+    let mut small = Small::new(&["compute", "gather"]);
+    let comm = small.builder.communicator("dp", vec![vec![0, 1]]);
+    small.at(Phase::Forward(0), "root");
+    small.collective("gather", Collective::AllGather, comm, 1, 50);
+    small.wait_stream("gather", 0, 1);
+    for _ in 0..3 {
+        small.launch("forward", 0, 0, 10);
+    }
+    small.synchronize("synchronize");
+    let mut scenario = small.scenario(2);
+    scenario.launch_queue_depth = 1;
+    let iteration = scenario.still().expect("runs");
+    let breakdown = Breakdown::new(&scenario.program, &iteration, 0);
+    // The second launch waits for the first kernel's start, which waits for the gather; the third
+    // for the second's start, 10 later. Then the last two kernels are waited for.
+    assert_eq!(breakdown.part_ns(Part::ExposedCommunication), 50);
+    assert_eq!(breakdown.part_ns(Part::LaunchQueue), 10);
+    assert_eq!(breakdown.part_ns(Part::DeviceWait), 20);
+    assert_eq!(breakdown.step_ns, 80);
+}
+
 /// A step of a hook, a gather that may hide behind work, and work.
 fn version(hook_ns: Ns, gather_ns: Ns) -> Scenario {
     let mut small = Small::new(&["compute", "gather"]);

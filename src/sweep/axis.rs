@@ -79,7 +79,19 @@ fn list(text: &str) -> Vec<String> {
             value.push(c);
         }
     }
-    values.iter().map(|value| value.trim().to_owned()).collect()
+    values.iter().map(|value| plain(value.trim())).collect()
+}
+
+/// A whole number in exponential form as TOML writes whole numbers: `1e6` is 1000000.
+fn plain(value: &str) -> String {
+    match value.parse::<f64>() {
+        Ok(number)
+            if value.contains(['e', 'E']) && number.fract() == 0.0 && number.abs() < 1e15 =>
+        {
+            format!("{number:.0}")
+        }
+        _ => value.to_owned(),
+    }
 }
 
 /// `LOW..HIGH`, `LOW..HIGH+STEP` or `LOW..HIGH*FACTOR`, both ends included where they are met;
@@ -185,6 +197,14 @@ mod tests {
             ["0.8", "0.9", "1", "1.1"]
         );
         assert_eq!(values("fsdp=v1, v2"), ["v1", "v2"]);
+        assert_eq!(
+            values("a.b=1e6,2.5e3,1e-3,hence"),
+            ["1000000", "2500", "1e-3", "hence"]
+        );
+        assert_eq!(
+            values("a.b=1e6..1e8*10"),
+            ["1000000", "10000000", "100000000"]
+        );
         assert_eq!(values("a.b=[1, 2],[3]"), ["[1, 2]", "[3]"]);
     }
 
