@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use crate::engine::{Binding, HostSpan};
 use crate::program::{Collective, Phase};
 use crate::units::Ns;
 
@@ -117,6 +118,43 @@ fn a_full_launch_queue_is_told_by_what_the_device_does() {
     assert_eq!(breakdown.part_ns(Part::LaunchQueue), 10);
     assert_eq!(breakdown.part_ns(Part::DeviceWait), 20);
     assert_eq!(breakdown.step_ns, 80);
+}
+
+/// A collective that starts when rank 1 has come, 30 after rank 0: the path goes through rank 1.
+#[test]
+fn a_late_rank_is_on_the_path() {
+    let mut small = Small::new(&["compute"]);
+    let comm = small.builder.communicator("dp", vec![vec![0, 1]]);
+    small.at(Phase::Forward(0), "root");
+    small.host("forward", 10);
+    small.collective("gather", Collective::AllGather, comm, 0, 20);
+    small.synchronize("synchronize");
+    let scenario = small.scenario(2);
+    let mut iteration = scenario.still().expect("runs");
+    let (start, end) = (iteration.start_ns, iteration.end_ns);
+    assert_eq!(end - start, 30);
+    // What an engine of several ranks tells when rank 1's host takes 40.
+    let own = iteration.host.len() as u32;
+    let late: Vec<_> = iteration.host[..2]
+        .iter()
+        .map(|span| HostSpan {
+            rank: 1,
+            start_ns: if span.action == 0 { start } else { start + 40 },
+            work_end_ns: start + 40,
+            end_ns: start + 40,
+            ..*span
+        })
+        .collect();
+    iteration.host.extend(late);
+    let gather = &mut iteration.device[0];
+    (gather.start_ns, gather.end_ns) = (start + 40, start + 60);
+    gather.binding = Binding::Host(own + 1);
+    iteration.end_ns = start + 60;
+    let last = &mut iteration.host[own as usize - 1];
+    last.end_ns = start + 60;
+    let path = critical_path(&scenario.program, &iteration);
+    let told: Vec<_> = path.iter().map(|p| (p.link, p.rank, p.ns())).collect();
+    assert_eq!(told, [(Link::Host, 1, 40), (Link::Collective, 0, 20)]);
 }
 
 /// A step of a hook, a gather that may hide behind work, and work.
