@@ -21,7 +21,7 @@ use crate::sweep::{Axis, Grid, Row, Shard, Sweep, SweepError, SweepFile};
 
 /// Points simulated between two writes: enough to keep the threads busy, few enough that a stop
 /// loses little.
-const CHUNK: usize = 32;
+const CHUNK: usize = 8;
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
