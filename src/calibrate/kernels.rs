@@ -90,34 +90,52 @@ pub fn fit_device(folder: &Path, manifest: &Manifest) -> Result<DeviceCalibratio
 }
 
 fn floor_ns(records: &[Record]) -> f64 {
-    let tiny: Vec<f64> =
-        records.iter().filter(|r| r.name == "kernel.tiny").filter_map(|r| r.us_median).collect();
+    let tiny: Vec<f64> = records
+        .iter()
+        .filter(|r| r.name == "kernel.tiny")
+        .filter_map(|r| r.us_median)
+        .collect();
     (median(&tiny) * 1e3).round()
 }
 
 /// Medians over files at equal bytes, in order of bytes.
 fn table_points(records: &[Record], names: &[&str]) -> Vec<Point> {
     let mut by_bytes: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for record in records.iter().filter(|record| names.contains(&record.name.as_str())) {
+    for record in records
+        .iter()
+        .filter(|record| names.contains(&record.name.as_str()))
+    {
         if let (Some(bytes), Some(us)) = (record.bytes, record.us_median) {
             by_bytes.entry(bytes as u64).or_default().push(us * 1e3);
         }
     }
-    let point = |(bytes, list): (u64, Vec<f64>)| Point { x: bytes as f64, ns: median(&list).round() };
+    let point = |(bytes, list): (u64, Vec<f64>)| Point {
+        x: bytes as f64,
+        ns: median(&list).round(),
+    };
     by_bytes.into_iter().map(point).collect()
 }
 
 /// Causal attention with head dimensions 192 and 128 over its flops.
 fn attention_points(records: &[Record]) -> Vec<Point> {
     let mut by_flops: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for record in records.iter().filter(|record| record.name == "sdpa_causal_mla") {
+    for record in records
+        .iter()
+        .filter(|record| record.name == "sdpa_causal_mla")
+    {
         let (heads, seq) = (record.heads.or(record.h), record.seq.or(record.s));
         if let (Some(heads), Some(seq), Some(us)) = (heads, seq, record.us_median) {
             let scores = (record.b.unwrap_or(1) * heads * seq * seq) as f64 / 2.0;
-            by_flops.entry((2.0 * scores * 320.0) as u64).or_default().push(us * 1e3);
+            by_flops
+                .entry((2.0 * scores * 320.0) as u64)
+                .or_default()
+                .push(us * 1e3);
         }
     }
-    let point = |(flops, list): (u64, Vec<f64>)| Point { x: flops as f64, ns: median(&list).round() };
+    let point = |(flops, list): (u64, Vec<f64>)| Point {
+        x: flops as f64,
+        ns: median(&list).round(),
+    };
     by_flops.into_iter().map(point).collect()
 }
 
@@ -135,16 +153,27 @@ fn shapes(records: &[Record]) -> Vec<Shape> {
                     && record.method.as_deref() == Some("profiler")
                     && record.kernels.len() == 1 =>
             {
-                Some(([tokens / experts.max(1), n, k], Some(record.kernels[0].us_each)))
+                Some((
+                    [tokens / experts.max(1), n, k],
+                    Some(record.kernels[0].us_each),
+                ))
             }
             _ => None,
         };
-        let Some((mnk, each)) = dense.or(grouped) else { continue };
+        let Some((mnk, each)) = dense.or(grouped) else {
+            continue;
+        };
         if let Some(us) = each.or(record.us_median) {
             by_shape.entry(mnk).or_default().push(us * 1e3);
         }
     }
-    by_shape.into_iter().map(|(mnk, list)| Shape { mnk, ns: median(&list).round() }).collect()
+    by_shape
+        .into_iter()
+        .map(|(mnk, list)| Shape {
+            mnk,
+            ns: median(&list).round(),
+        })
+        .collect()
 }
 
 /// Least squares of the logarithm by coordinate search: every parameter is multiplied by steps that
@@ -163,7 +192,9 @@ fn fit_gemm(
     };
     let error = |model: &GemmModel| {
         let square = |shape: &Shape| {
-            (model.structure_ns(shape.mnk, multiprocessors) / shape.ns).ln().powi(2)
+            (model.structure_ns(shape.mnk, multiprocessors) / shape.ns)
+                .ln()
+                .powi(2)
         };
         model.shapes.iter().map(square).sum::<f64>()
     };
@@ -186,7 +217,10 @@ fn fit_gemm(
     }
     model.base_ns = model.base_ns.round();
     model.bytes_per_ns = model.bytes_per_ns.round();
-    model.tile_flops_per_ns.iter_mut().for_each(|rate| *rate = rate.round());
+    model
+        .tile_flops_per_ns
+        .iter_mut()
+        .for_each(|rate| *rate = rate.round());
     model
 }
 

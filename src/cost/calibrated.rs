@@ -173,8 +173,16 @@ impl CostModel for CalibratedModel {
             Interconnect::Ring { .. } if group.len() < 2 => {
                 self.calibration.device.bytes_ns("copy", 2.0 * bytes)
             }
-            Interconnect::Ring { alpha_ns, hop_ns, busbw_bytes_per_ns } => {
-                let steps = if call.op == Collective::AllReduce { 2.0 } else { 1.0 };
+            Interconnect::Ring {
+                alpha_ns,
+                hop_ns,
+                busbw_bytes_per_ns,
+            } => {
+                let steps = if call.op == Collective::AllReduce {
+                    2.0
+                } else {
+                    1.0
+                };
                 let moved = steps * bytes * (ranks - 1.0) / ranks * call.imbalance;
                 alpha_ns + hop_ns * steps * (ranks - 1.0) + moved / busbw_bytes_per_ns
             }

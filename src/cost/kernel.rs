@@ -75,7 +75,9 @@ impl GemmModel {
             let tiles = (m.div_ceil(rows) * n.div_ceil(columns)) as f64;
             let waves = (tiles / slots).ceil();
             // Few tiles with a deep product are split along k over idle multiprocessors.
-            let split = (slots / tiles).floor().clamp(1.0, (k as f64 / 1024.0).max(1.0));
+            let split = (slots / tiles)
+                .floor()
+                .clamp(1.0, (k as f64 / 1024.0).max(1.0));
             let tile_ns = 2.0 * (rows * columns * k) as f64 / rate / split;
             best = best.min(waves * tile_ns);
         }
@@ -105,7 +107,9 @@ impl GemmModel {
 
 /// Log-log interpolation between points; constant below the first, proportional beyond the last.
 pub fn interpolate(points: &[Point], x: f64) -> f64 {
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return 0.0 };
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return 0.0;
+    };
     if x <= first.x {
         return first.ns;
     }
@@ -175,7 +179,13 @@ mod tests {
 
     #[test]
     fn interpolation_goes_through_the_points_and_on_in_proportion() {
-        let points = [Point { x: 10.0, ns: 5.0 }, Point { x: 1000.0, ns: 50.0 }];
+        let points = [
+            Point { x: 10.0, ns: 5.0 },
+            Point {
+                x: 1000.0,
+                ns: 50.0,
+            },
+        ];
         assert_eq!(interpolate(&points, 1.0), 5.0);
         assert!((interpolate(&points, 100.0) - 250.0_f64.sqrt()).abs() < 1e-9);
         assert_eq!(interpolate(&points, 2000.0), 100.0);
