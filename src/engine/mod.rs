@@ -10,10 +10,13 @@
 //! 4. At most `launch_queue_depth` enqueued kernels may not have started; a host that runs further
 //!    ahead waits.
 //! 5. Equal inputs and seed give equal bytes: time is integer, every draw is keyed by seed,
-//!    iteration, thread and how many actions with host work came before on it, and nothing depends on insertion order or thread count.
+//!    iteration, thread and how many actions with host work came before on it, and nothing depends
+//!    on insertion order or thread count.
 
 mod jitter;
 mod replay;
+#[cfg(test)]
+mod replay_tests;
 mod timeline;
 
 pub use jitter::JitterOptions;
