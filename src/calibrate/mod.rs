@@ -27,4 +27,5 @@ pub use rows::{Row, Variant, median, read_rows};
 pub use run::{Calibrated, PhaseReport, StepReport, calibrate};
 pub use samples::{Equation, StepSamples, step_samples};
 pub use targets::{Targets, pooled_ratio, targets};
+pub use trace_file::{HostTrace, read_trace};
 pub use validate::{RatioCheck, StepCheck, ValidateError, Validation, validate};

@@ -112,7 +112,7 @@ impl Hooks for Ddp {
             }
         }
         for (buffer, &elements) in buffers.iter().zip(&elements) {
-            optimizer::adam(w, "optimizer.adam", 0, elements, 24);
+            optimizer::adam(w, "optimizer.adam", &[(0, elements)], 24);
             w.python("optimizer.adam", "ddp.adam/python", buffer.local);
             for _ in 0..buffer.local {
                 w.operator(cause, "ddp.weight_copy/aten::view", 1);

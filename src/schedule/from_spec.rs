@@ -111,6 +111,7 @@ fn groups(spec: &Spec, rank: u64) -> Vec<Group> {
                 name: parameters[member].name.clone(),
                 numel: parameters[member].numel(),
                 local: elements > 0,
+                decays: parameters[member].shape.len() > 1,
             };
             Group {
                 parameters: group.members.iter().zip(&shard).map(member).collect(),

@@ -107,21 +107,18 @@ pub fn clip(w: &mut Writer, cause: &str, local: u64, elements: u64) {
     }
 }
 
-/// Multi-tensor Adam. `detached` parameters are DTensors whose weight, gradient and state are
-/// unwrapped one by one; `bytes_per_element` counts reads and writes.
-pub fn adam(w: &mut Writer, cause: &str, detached: u64, elements: u64, bytes_per_element: u64) {
+/// Multi-tensor Adam over the optimizer's parameter groups: how many parameters of each are DTensors,
+/// whose weight, gradient and state are unwrapped one by one, and how many elements they have. A group
+/// without elements launches nothing. `bytes_per_element` counts reads and writes.
+pub fn adam(w: &mut Writer, cause: &str, groups: &[(u64, u64)], bytes_per_element: u64) {
     w.python(cause, "optimizer.adam.begin/python", 1);
-    for _ in 0..3 * detached {
-        w.operator(cause, "optimizer.adam/aten::detach", 2);
+    for &(detached, elements) in groups.iter().filter(|(_, elements)| *elements > 0) {
+        for _ in 0..3 * detached {
+            w.operator(cause, "optimizer.adam/aten::detach", 2);
+        }
+        let launches = multi_tensor_launches(elements);
+        let bytes = bytes_per_element * elements;
+        let class = "optimizer.adam.apply/python";
+        bare_launches(w, cause, class, launches, bytes, KernelClass::Adam);
     }
-    let launches = multi_tensor_launches(elements);
-    let class = "optimizer.adam.apply/python";
-    bare_launches(
-        w,
-        cause,
-        class,
-        launches,
-        bytes_per_element * elements,
-        KernelClass::Adam,
-    );
 }

@@ -20,6 +20,8 @@ pub struct GroupParameter {
     pub numel: u64,
     /// Whether its part of this rank's shard is not empty.
     pub local: bool,
+    /// Whether weight decay applies: to matrices, not to norms (Megatron's default condition).
+    pub decays: bool,
 }
 
 /// Parameters that are gathered and reduced together: a v1 bucket or a v2 parameter group. Both
@@ -173,6 +175,20 @@ impl Plan {
     /// Parameters on this rank with a non-empty optimizer shard.
     pub fn local_parameters(&self) -> u64 {
         self.groups.iter().map(Group::local_parameters).sum()
+    }
+
+    /// Parameter groups of the optimizer, with weight decay first: parameters with a non-empty shard
+    /// and elements of it. Norms lie whole in a shard, but for rare cuts, so their sizes are those of
+    /// the parameters.
+    pub fn decay_groups(&self) -> [(u64, u64); 2] {
+        let parameters = self.groups.iter().flat_map(|group| &group.parameters);
+        let without: Vec<u64> = parameters
+            .filter(|parameter| parameter.local && !parameter.decays)
+            .map(|parameter| parameter.numel)
+            .collect();
+        let (count, elements) = (without.len() as u64, without.iter().sum::<u64>());
+        let with = self.optimizer_elements().saturating_sub(elements);
+        [(self.local_parameters() - count, with), (count, elements)]
     }
 
     /// Elements of this rank's optimizer shard.

@@ -388,7 +388,7 @@ impl Hooks for V2 {
         if plan.clip {
             self.clip(w, plan, local, elements);
         }
-        optimizer::adam(w, "optimizer.adam", local, elements, 24);
+        optimizer::adam(w, "optimizer.adam", &plan.decay_groups(), 24);
         let (gather, compute) = (w.streams.gather, w.streams.compute);
         for index in 0..plan.groups.len() {
             let group = &plan.groups[index];

@@ -5,4 +5,5 @@ mod architecture;
 mod cli_analysis;
 mod cli_spec;
 mod knobs;
+mod recipes;
 mod schedule_counts;

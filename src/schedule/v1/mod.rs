@@ -253,7 +253,7 @@ impl Hooks for V1 {
             optimizer::global_norm(w, "optimizer.grad_norm", elements);
             optimizer::clip(w, "optimizer.clip", local, elements);
         }
-        optimizer::adam(w, "optimizer.adam", local, elements, 24);
+        optimizer::adam(w, "optimizer.adam", &plan.decay_groups(), 24);
         let cause = "v1.main_to_model";
         for group in &plan.groups {
             w.unit(&group.unit.clone());
