@@ -112,7 +112,7 @@ pub struct RowsEntry {
 #[derive(Debug, Error)]
 pub enum DataError {
     /// A file that is absent or unreadable.
-    #[error("{path}: {source}")]
+    #[error("{path}: cannot be read")]
     Unreadable {
         /// Path.
         path: String,

@@ -1,12 +1,16 @@
 //! Measurements in, calibration file out, with error and hold-out.
 
 mod align;
+#[cfg(test)]
+mod align_tests;
 mod bootstrap;
 mod expected;
 mod host_fit;
 mod kernels;
 mod manifest;
 mod nnls;
+#[cfg(test)]
+mod nnls_tests;
 mod reconcile;
 mod recorded;
 mod rows;

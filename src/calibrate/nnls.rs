@@ -16,7 +16,8 @@ const SWEEPS: usize = 5_000;
 /// Change of an unknown, relative to the largest, at which the solution has settled.
 const SETTLED: f64 = 1e-7;
 
-/// Solves `min sum w (terms·x - value)² + ridge·|x|²` with `x >= 0` by cyclic coordinate descent.
+/// Solves `min sum w (terms·x - value)² + ridge · sum c·x²` with `x >= 0` by cyclic coordinate descent,
+/// where `c` is an unknown's curvature, the weighted sum of its squared coefficients.
 ///
 /// The objective is convex, so the limit does not depend on the order; the ridge picks one solution
 /// where the equations leave a choice.

@@ -2,7 +2,9 @@
 
 mod any_spec;
 mod architecture;
+mod calibrate;
 mod cli_analysis;
+mod cli_run;
 mod cli_spec;
 mod knobs;
 mod recipes;

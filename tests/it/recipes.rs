@@ -160,7 +160,7 @@ fn recorded_operators_find_their_place() {
             let items = recorded_items(&trace.events, start_ns, end_ns);
             let samples = step_samples(&program, &items);
             let place = format!("{} of {} items", entry.file.display(), items.len());
-            // The collector's DDP skips two copies of weights that the other process made.
+            // The view before each reduce-scatter of DDP is the other process's stand-in.
             let missing = if entry.file.starts_with("h200-collect/traces/ddp.json.gz") {
                 2
             } else {
