@@ -45,6 +45,19 @@ impl Prediction {
     pub fn median_ns(&self) -> Ns {
         quantile(&self.step_ns, 0.5)
     }
+
+    /// Median of the step-by-step ratios to another prediction of the same seed, as measured rounds
+    /// are evaluated: the steps of a pair share the machine's draw, which a ratio of medians would
+    /// not cancel.
+    pub fn ratio_to(&self, other: &Prediction) -> f64 {
+        let pairs = self.step_ns.iter().zip(&other.step_ns);
+        let mut ratios: Vec<f64> = pairs.map(|(&a, &b)| a as f64 / b.max(1) as f64).collect();
+        ratios.sort_by(f64::total_cmp);
+        match ratios.len() {
+            0 => 1.0,
+            count => f64::midpoint(ratios[(count - 1) / 2], ratios[count / 2]),
+        }
+    }
 }
 
 /// The `q` quantile of the values, between neighbours by the lower one.

@@ -32,14 +32,14 @@ pub struct Args {
     /// Override a field of the spec; repeatable.
     #[arg(long, value_name = "SECTION.FIELD=VALUE")]
     set: Vec<String>,
-    /// Implementations; ratios are to the first.
+    /// Implementations; ratios are to the first, the headline's from pairs of steps that share a draw.
     #[arg(long, value_name = "FSDP,...", value_delimiter = ',', default_value = "v1,v2",
           value_parser = fsdp_parser())]
     fsdp: Vec<Fsdp>,
     /// Causes shown.
     #[arg(long, value_name = "N", default_value_t = 16)]
     top: usize,
-    /// End with exit code 1 if a median is more than PERCENT above the first.
+    /// End with exit code 1 if one is more than PERCENT above the first, step by step.
     #[arg(long, value_name = "PERCENT")]
     fail_above: Option<f64>,
     /// Draw the gap by cause (of two implementations) or the step times (of more) to an .svg or .png
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> CliResult {
     let calibration = &model.calibration().provenance.name;
     let ratios: Vec<f64> = predictions
         .iter()
-        .map(|p| p.median_ns() as f64 / predictions[0].median_ns().max(1) as f64)
+        .map(|prediction| prediction.ratio_to(&predictions[0]))
         .collect();
     let text = match args.report.format {
         ReportFormat::Table | ReportFormat::Markdown => {
@@ -123,8 +123,11 @@ fn headline(predictions: &[Prediction], ratios: &[f64], calibration: &str) -> St
         )
     };
     let ratios: Vec<String> = predictions.iter().zip(ratios).skip(1).map(ratio).collect();
-    let told = [steps.join(", "), ratios.join(", ")].join("; ");
-    format!("{}; calibration {calibration}", told.trim_end_matches("; "))
+    let mut told = steps.join(", ");
+    if !ratios.is_empty() {
+        told = format!("{told}; step by step, {}", ratios.join(", "));
+    }
+    format!("{told}; calibration {calibration}")
 }
 
 fn csv(predictions: &[Prediction]) -> String {

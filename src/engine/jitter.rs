@@ -70,6 +70,15 @@ fn normal_quantile(p: f64) -> f64 {
     z.copysign(q)
 }
 
+/// Factor of one action: log-normal with mean 1, since the calibrated centre is a mean.
+pub(super) fn action_factor(log_sigma: f64, seed: u64, iteration: u64, action: u64) -> f64 {
+    if log_sigma == 0.0 {
+        return 1.0;
+    }
+    let key = seed ^ mix(iteration.wrapping_add(1)) ^ mix(action.wrapping_add(0x1_0000_0000));
+    (log_sigma * normal(key) - log_sigma * log_sigma / 2.0).exp()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -218,3 +218,40 @@ fn a_faster_host_and_another_calibration_change_the_step() {
         .assert()
         .success();
 }
+
+/// What the machine's scatter leaves of the figures: medians and ratios of twenty steps stay with the
+/// step without jitter, whatever the seed.
+#[test]
+fn twenty_steps_tell_what_the_step_without_jitter_tells() {
+    for seed in ["0", "1", "2"] {
+        let mut command = Cli::cargo_bin("fsdpsim").expect("built");
+        let args = [
+            "compare",
+            "dsv3-proxy",
+            "--fsdp",
+            "v1,v2",
+            "--seed",
+            seed,
+            "--format",
+            "json",
+        ];
+        let output = command
+            .args(args)
+            .env_remove("FSDPSIM_CALIBRATION")
+            .assert()
+            .success();
+        let value: Value = serde_json::from_slice(&output.get_output().stdout).expect("json");
+        let results = value["results"].as_array().expect("results");
+        for result in results {
+            let centre = ns(result, "step_centre_ns") as f64;
+            let off = ns(result, "step_ns") as f64 / centre - 1.0;
+            assert!(off.abs() < 0.035, "seed {seed}: {off}");
+        }
+        let centre = |index: usize| ns(&results[index], "step_centre_ns") as f64;
+        let ratio = value["ratios"][1].as_f64().expect("a ratio");
+        assert!(
+            (ratio / (centre(1) / centre(0)) - 1.0).abs() < 0.02,
+            "seed {seed}: {ratio}"
+        );
+    }
+}
