@@ -2,6 +2,7 @@
 
 mod build;
 mod ddp;
+mod expand;
 mod from_spec;
 mod hooks;
 mod optimizer;
