@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::args::{SpecArgs, SpecFormat};
 use super::failure::{CliResult, Outcome};
 use super::output::{json_document, write_result};
+use super::shared::print_notes;
 use crate::model::{Mesh, Parameter, model_elements, parameter_groups, parameters};
 use crate::spec::Spec;
 
@@ -85,18 +86,7 @@ pub fn run(args: &Args) -> CliResult {
         }
         SpecFormat::Json => json_document(serde_json::json!({ "spec": spec, "derived": derived })),
     };
-    print_notes(&spec);
+    print_notes([&spec]);
     write_result(args.output.as_deref(), text.as_bytes())?;
     Ok(Outcome::Done)
-}
-
-/// Says on stderr what of the spec the simulation does not follow.
-#[allow(
-    clippy::print_stderr,
-    reason = "notes are for people and stay out of the result"
-)]
-fn print_notes(spec: &Spec) {
-    for note in spec.notes() {
-        eprintln!("note: {note}");
-    }
 }

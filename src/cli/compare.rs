@@ -10,7 +10,7 @@ use super::failure::{CliResult, Failure, Outcome};
 use super::output::{json_document, write_result};
 use super::report_args::{ReportArgs, ReportFormat, check_plot, write_plot};
 use super::run::StepResult;
-use super::shared::load_model;
+use super::shared::{load_model, print_notes};
 use crate::analysis::{Prediction, Scenario, compare, predict};
 use crate::report::plot::{Distribution, Sample, Waterfall};
 use crate::report::side_by_side::{figures, lines, text};
@@ -76,6 +76,7 @@ pub fn run(args: &Args) -> CliResult {
         args.repeat.apply(&mut spec);
         specs.push(spec);
     }
+    print_notes(&specs);
     let predictions: Vec<Prediction> = specs
         .iter()
         .map(|spec| predict(spec, spec.fsdp(), &model).map_err(Failure::usage))

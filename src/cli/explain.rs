@@ -8,7 +8,7 @@ use super::args::{CalibrationArgs, RepeatArgs, SpecArgs, fsdp_parser};
 use super::failure::{CliResult, Failure, Outcome};
 use super::output::{json_document, write_result};
 use super::report_args::{ReportArgs, ReportFormat, check_plot, write_plot};
-use super::shared::load_model;
+use super::shared::{load_model, print_notes};
 use crate::analysis::{Comparison, Scenario, compare};
 use crate::report::explain::{Document, Explained};
 use crate::report::gap::{GapDocument, gap_table};
@@ -62,6 +62,7 @@ struct Json<'a> {
 pub fn run(args: &Args) -> CliResult {
     check_plot(args.plot.as_deref())?;
     let mut spec = args.spec.load()?;
+    print_notes([&spec]);
     args.repeat.apply(&mut spec);
     let model = load_model(args.calibration.calibration.as_deref(), args.host_speed)?;
     let scenario = |fsdp| Scenario::from_spec(&spec, fsdp, &model).map_err(Failure::usage);

@@ -8,7 +8,7 @@ use super::args::{CalibrationArgs, Format, OutputArgs, RepeatArgs, SpecArgs};
 use super::failure::{CliResult, Failure, Outcome};
 use super::output::{csv_line, json_document, write_file, write_result};
 use super::report_args::{check_plot, write_plot};
-use super::shared::load_model;
+use super::shared::{load_model, print_notes};
 use crate::analysis::{Prediction, predict, quantile};
 use crate::report::plot::TimelinePlot;
 use crate::trace::chrome_trace;
@@ -50,6 +50,7 @@ pub struct Args {
 pub fn run(args: &Args) -> CliResult {
     check_plot(args.plot.as_deref())?;
     let mut spec = args.spec.load()?;
+    print_notes([&spec]);
     args.repeat.apply(&mut spec);
     let model = load_model(args.calibration.calibration.as_deref(), args.host_speed)?;
     let prediction = predict(&spec, spec.fsdp(), &model).map_err(Failure::usage)?;

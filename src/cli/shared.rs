@@ -4,6 +4,7 @@ use crate::cost::calibrated::CalibratedModel;
 use crate::cost::calibration::Calibration;
 
 use super::failure::Failure;
+use crate::spec::Spec;
 
 /// Calibrations in the binary, first the default.
 pub const SHIPPED_CALIBRATIONS: [(&str, &str); 1] = [(
@@ -48,4 +49,19 @@ pub fn load_model(name: Option<&str>, host_speed: f64) -> Result<CalibratedModel
         );
     }
     Ok(CalibratedModel::new(load_calibration(name)?, host_speed))
+}
+
+/// Says on stderr what of the specs the simulation does not follow, each thing once.
+#[allow(
+    clippy::print_stderr,
+    reason = "notes are for people and stay out of the result"
+)]
+pub fn print_notes<'a>(specs: impl IntoIterator<Item = &'a Spec>) {
+    let mut said = Vec::new();
+    for note in specs.into_iter().flat_map(Spec::notes) {
+        if !said.contains(&note) {
+            eprintln!("note: {note}");
+            said.push(note);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use super::args::{CalibrationArgs, SpecArgs};
 use super::failure::{CliResult, Failure, Outcome};
 use super::output::write_file;
 use super::report_args::{check_plot, write_plot};
-use super::shared::{load_calibration, load_model};
+use super::shared::{load_calibration, load_model, print_notes};
 use crate::report::sweep_file::RowFormat;
 use crate::report::sweep_plot::{SweepFigure, sweep_figure};
 use crate::spec::{Spec, SpecError};
@@ -87,6 +87,7 @@ enum SweepFormat {
 pub fn run(args: &Args) -> CliResult {
     check_plot(args.plot.as_deref())?;
     let spec = args.spec.load()?;
+    print_notes([&spec]);
     let shard = args.shard.as_deref().map_or(Ok(Shard::ALL), Shard::parse);
     let shard = shard.map_err(Failure::usage)?;
     // Checks the speed; the points make models of their own.

@@ -8,7 +8,7 @@ use super::args::{CalibrationArgs, RepeatArgs, fsdp_parser};
 use super::failure::{CliResult, Failure, Outcome};
 use super::output::{json_document, write_result};
 use super::report_args::{ReportArgs, ReportFormat};
-use super::shared::load_model;
+use super::shared::{load_model, print_notes};
 use crate::analysis::{
     Change, Edit, EditError, PROPOSALS, Proposal, Question, Selector, WhatIfError, removable_causes,
 };
@@ -95,6 +95,7 @@ struct Ask {
 /// Runs `what-if`.
 pub fn run(args: &Args) -> CliResult {
     let mut spec = Spec::load(&args.spec, &args.base_set, args.fsdp)?;
+    print_notes([&spec]);
     args.repeat.apply(&mut spec);
     let model = load_model(args.calibration.calibration.as_deref(), args.host_speed)?;
     let question =
