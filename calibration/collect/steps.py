@@ -1,8 +1,8 @@
 """Plain steps of ddp, v1, v2 and FSDP2, interleaved: one function per group, one process per group.
 
 A group is a set of configurations that one process can hold (world size, expert parallelism and the
-number of optimizer instances are fixed per process; sequence lengths are kept apart because each new
-length makes TorchDynamo's compiled regions recompile and their caches longer).
+number of optimizer instances are fixed per process; each sequence length has its own, because a second
+one makes TorchDynamo's compiled regions recompile and their caches longer).
 """
 
 import torch
@@ -72,10 +72,23 @@ def shapes(group, quick):
         _add(group, Shape(dense=4, ep=1), (1, 2), "dense")
 
 
-def seq(group, quick):
-    """Priority 3: longer sequences, kept apart from the others because of TorchDynamo's caches."""
-    _add(group, Shape(seq=2048), (1, 2), "seq2048")
-    _add(group, Shape(seq=4096), (1, 2), "seq4096")
+def depth(group, quick):
+    """Numbers of layers and microbatches between and beyond those of the other groups, for validation."""
+    _add(group, Shape(layers=3), (1,) if quick else (1, 3), "layers3")
+    if not quick:
+        _add(group, Shape(layers=5), (2,), "layers5")
+        _add(group, Shape(layers=10), (1,), "layers10")
+
+
+def seq4096(group, quick):
+    """A long sequence, alone in its process: several lengths in one make every compiled region look
+    through several cached versions at each call, which a training job never does."""
+    _add(group, Shape(seq=4096), (2,), "seq4096-alone")
+
+
+def seq8192(group, quick):
+    """A longer one, likewise."""
+    _add(group, Shape(seq=8192), (2,), "seq8192-alone")
 
 
 def hybrid(group, quick):
@@ -98,7 +111,8 @@ def ep4(group, quick):
 
 
 GROUPS = {
-    "base": (base, Shape()), "shapes": (shapes, Shape()), "seq": (seq, Shape()),
+    "base": (base, Shape()), "shapes": (shapes, Shape()), "depth": (depth, Shape()), "seq4096": (seq4096, Shape(seq=4096)),
+    "seq8192": (seq8192, Shape(seq=8192)),
     "hybrid": (hybrid, Shape(ep=4, world=16, outer=4)), "ep4": (ep4, Shape(ep=4, world=16)),
     "hybrid8": (hybrid8, Shape(outer=4)),
 }

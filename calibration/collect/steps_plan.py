@@ -1,7 +1,8 @@
 """How the time of the steps part is shared among its groups; apart from steps.py so that it needs no PyTorch."""
 
 # Shares follow the cost of a round times the number of rounds wanted, in order of priority.
-SHARES = {"base": 0.44, "shapes": 0.28, "seq": 0.11, "hybrid": 0.06, "ep4": 0.055, "hybrid8": 0.055}
+SHARES = {"base": 0.40, "shapes": 0.24, "depth": 0.10, "seq4096": 0.06, "seq8192": 0.05,
+          "hybrid": 0.05, "ep4": 0.05, "hybrid8": 0.05}
 
 
 def group_shares(wanted, quick):
